@@ -1,0 +1,227 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Stage "check", legality: what axes, model, machine and phase allow together. Each rule is one function, finds
+// its own fault, points at the key to change, and says what would be legal. What is legal but not built yet is
+// said here too, so that nobody learns it from a run.
+#include <algorithm>
+
+#include "fmt/format.h"
+#include "fmt/ranges.h"
+
+#include "compiler/mesh/view.h"
+#include "compiler/passes.h"
+#include "dsl/topo/bridge.h"
+#include "dsl/topo/convert.h"
+
+using namespace mlir;
+
+namespace paratope {
+
+#define GEN_PASS_DEF_TOPOCHECKLEGALITY
+#include "Passes.h.inc"
+
+namespace {
+
+// Divisors of n, for "write one of".
+std::string divisors(int64_t n, int64_t most = 64) {
+  std::vector<int64_t> found;
+  for (int64_t d = 1; d <= n && d <= 4096; ++d)
+    if (n % d == 0)
+      found.push_back(d);
+  if (static_cast<int64_t>(found.size()) > most)
+    found.resize(static_cast<size_t>(most));
+  return fmt::format("{}", fmt::join(found, ", "));
+}
+
+class CheckLegality : public impl::TopoCheckLegalityBase<CheckLegality> {
+  ModuleOp module;
+  topo::MeshOp mesh;
+  topo::SizesOp sizes;
+  std::optional<TopologySpec> spec;
+  bool good = true;
+
+  void runOnOperation() override {
+    module = getOperation();
+    good = true;
+    Diagnostics findings;
+    spec = topo::to_spec(module, findings);
+    if (failed(topo::report(&getContext(), findings)) || !spec)
+      return signalPassFailure();
+    auto all_sizes = module.getOps<topo::SizesOp>();
+    if (all_sizes.empty()) {
+      topo::error(module.getLoc(), "missing-section") << "the module has no topo.sizes: run --topo-derive-sizes first";
+      return signalPassFailure();
+    }
+    mesh = *module.getOps<topo::MeshOp>().begin();
+    sizes = *all_sizes.begin();
+    world_fits_machine();
+    axes_divide_world();
+    phase_is_decode();
+    heads_divide();
+    experts_fit();
+    exchange_is_possible();
+    ranks_serve();
+    not_built_yet();
+    if (!good)
+      signalPassFailure();
+  }
+
+  int64_t size(StringRef axis) {
+    for (auto [name, value] : llvm::zip(mesh.getAxisNames(), mesh.getAxisSizes()))
+      if (cast<StringAttr>(name).getValue() == axis)
+        return cast<IntegerAttr>(value).getInt();
+    return 1;
+  }
+  int64_t world() { return static_cast<int64_t>(sizes.getWorld()); }
+
+  template <class SectionOp> Operation *section() {
+    auto ops = module.getOps<SectionOp>();
+    return ops.empty() ? module.getOperation() : (*ops.begin()).getOperation();
+  }
+
+  void wrong(Operation *op, StringRef key, StringRef code, const std::string &message, const std::string &fix = "",
+             std::vector<std::pair<Location, std::string>> notes = {}) {
+    good = false;
+    InFlightDiagnostic reported = topo::error(topo::location_of(op, key), code) << message;
+    for (const auto &[where, text] : notes)
+      reported.attachNote(where) << text;
+    if (!fix.empty())
+      topo::set_fix(reported, fix);
+  }
+
+  void world_fits_machine() {
+    int64_t nodes = *spec->machine.nodes, gpus = *spec->machine.gpus_per_node, total = 0;
+    if (__builtin_mul_overflow(nodes, gpus, &total) || world() <= total)
+      return;
+    wrong(section<topo::MachineOp>(), "nodes", "too-few-gpus",
+          fmt::format("the topology has {} ranks, the machine {} nodes of {} GPUs: {}", world(), nodes, gpus, total),
+          fmt::format("write nodes = {}", (world() + gpus - 1) / gpus), {{mesh.getLoc(), fmt::format("world = {} ranks", world())}});
+  }
+
+  void axes_divide_world() {
+    for (const char *axis : {"ep", "enp", "dp", "tp", "cp", "og", "moe_tp", "pp"})
+      if (world() % size(axis) != 0)
+        wrong(mesh, axis, "not-divisible", fmt::format("{} = {} does not divide the world of {} ranks", axis, size(axis), world()),
+              fmt::format("write one of {}", divisors(world())), world_factors());
+  }
+
+  // The numbers that make the world, each at its own place.
+  std::vector<std::pair<Location, std::string>> world_factors() {
+    std::vector<std::pair<Location, std::string>> notes;
+    if (auto rule = mesh.getWorldMaxOf())
+      for (Attribute row : *rule)
+        for (Attribute name : cast<ArrayAttr>(row)) {
+          StringRef axis = cast<StringAttr>(name).getValue();
+          notes.emplace_back(topo::location_of(mesh, axis), fmt::format("world is made of {} = {}", axis.str(), size(axis)));
+        }
+    return notes;
+  }
+
+  void phase_is_decode() {
+    if (*spec->workload.phase == "decode" && size("cp") > 1)
+      wrong(mesh, "cp", "cp-with-decode", fmt::format("cp = {} splits prompts, and a decode step has none", size("cp")),
+            "write cp = 1, or phase = \"prefill\"",
+            {{topo::location_of(section<topo::WorkloadOp>(), "phase"), "phase is \"decode\""}});
+  }
+
+  void heads_divide() {
+    const AttentionModel &attention = spec->model.attention;
+    int64_t tp = size("tp"), heads = *attention.heads, groups = *attention.o_groups;
+    if (tp > 1 && heads % tp != 0)
+      wrong(mesh, "tp", "not-divisible", fmt::format("tp = {} does not divide the model's {} heads", tp, heads), fmt::format("write one of {}", divisors(heads)),
+            {{topo::location_of(section<topo::ModelOp>(), "attention.heads"), fmt::format("heads = {}", heads)}});
+    if (tp > 1 && *attention.kind == "latent" && groups > 0 && heads % tp == 0 && groups % tp != 0)
+      wrong(mesh, "tp", "not-divisible", fmt::format("tp = {} does not divide the model's {} output groups", tp, groups),
+            fmt::format("write one of {}", divisors(groups)),
+            {{topo::location_of(section<topo::ModelOp>(), "attention.o_groups"), fmt::format("o_groups = {}", groups)}});
+    if (groups > 0 && heads % groups != 0)
+      wrong(section<topo::ModelOp>(), "attention.o_groups", "not-divisible", fmt::format("o_groups = {} does not divide {} heads", groups, heads));
+    int64_t og = size("og");
+    if (og > 1 && (groups == 0 || groups % og != 0))
+      wrong(mesh, "og", "not-divisible", fmt::format("og = {} does not divide the model's {} output groups", og, groups),
+            groups > 0 ? fmt::format("write one of {}", divisors(groups)) : "write og = 1");
+    if (*attention.rope_dim % 2 != 0)
+      wrong(section<topo::ModelOp>(), "attention.rope_dim", "odd-rope-dim", fmt::format("rope rotates pairs: rope_dim = {} is odd", *attention.rope_dim));
+    if (tp > 1 && spec->model.moe.dense_layers.value > 0 && spec->model.moe.dense_width.value % tp != 0)
+      wrong(mesh, "tp", "not-divisible", fmt::format("tp = {} does not divide the dense width {}", tp, *spec->model.moe.dense_width));
+    int64_t layers = *spec->model.layers;
+    if (!attention.compress_ratios->empty() && static_cast<int64_t>(attention.compress_ratios->size()) != layers)
+      wrong(section<topo::ModelOp>(), "attention.compress_ratios", "wrong-length",
+            fmt::format("compress_ratios lists {} layers, the model has {}", attention.compress_ratios->size(), layers));
+  }
+
+  void experts_fit() {
+    const ExpertModel &moe = spec->model.moe;
+    int64_t ep = size("ep");
+    if (*moe.routed == 0) {
+      if (ep > 1)
+        wrong(mesh, "ep", "no-experts", fmt::format("ep = {} splits experts, and the model has none", ep), "write ep = 1");
+      return;
+    }
+    if (*moe.top_k < 1 || *moe.top_k > *moe.routed)
+      wrong(section<topo::ModelOp>(), "moe.top_k", "out-of-range", fmt::format("top_k = {}, expected 1 to {} (routed)", *moe.top_k, *moe.routed));
+    if (*moe.width < 1)
+      wrong(section<topo::ModelOp>(), "moe.width", "missing-key", "a model with routed experts needs their width");
+    if (*moe.routed % *moe.groups != 0 || *moe.top_groups > *moe.groups)
+      wrong(section<topo::ModelOp>(), "moe.groups", "not-divisible",
+            fmt::format("{} groups of which {} are used do not fit {} experts", *moe.groups, *moe.top_groups, *moe.routed));
+    else if (*moe.routed / *moe.groups * *moe.top_groups < *moe.top_k)
+      wrong(section<topo::ModelOp>(), "moe.top_groups", "out-of-range",
+            fmt::format("{} groups hold {} experts, fewer than top_k = {}", *moe.top_groups, *moe.routed / *moe.groups * *moe.top_groups, *moe.top_k));
+    const RoutingSpec &routing = spec->workload.routing;
+    if (*routing.kind == "hot" && *routing.expert >= *moe.routed)
+      wrong(section<topo::WorkloadOp>(), "routing.expert", "out-of-range",
+            fmt::format("routing sends every token to expert {}, the model has 0 to {}", *routing.expert, *moe.routed - 1));
+  }
+
+  void exchange_is_possible() {
+    if (*spec->moe.exchange != "fused" || size("ep") == 1)
+      return;
+    int64_t domain = *spec->machine.scale_up_gpus > 0 ? *spec->machine.scale_up_gpus : *spec->machine.gpus_per_node;
+    FailureOr<MeshView> view = view_mesh(module);
+    if (failed(view)) {
+      good = false;
+      return;
+    }
+    auto ep = view->groups.find("ep");
+    if (ep == view->groups.end())
+      return;
+    for (int64_t member = 0; member < std::min<int64_t>(ep->second.size, max_table_ranks); ++member) {
+      int64_t first = rank_of(ep->second, 0, 0), rank = rank_of(ep->second, 0, member);
+      if (rank / domain != first / domain) {
+        wrong(section<topo::MoeOp>(), "exchange", "fused-across-domains",
+              fmt::format("the fused exchange needs the ep group in one scale-up domain: domain {} of {} GPUs holds rank {} of the group, rank {} lies outside",
+                          first / domain, domain, first, rank),
+              "write exchange = \"two-stage\"", {{mesh.getLoc(), fmt::format("ep group of {} ranks", ep->second.size)}});
+        return;
+      }
+    }
+    wrong(section<topo::MoeOp>(), "exchange", "not-built", "the fused exchange is one persistent GPU kernel, and it is not built yet",
+          "write exchange = \"two-stage\"");
+  }
+
+  void ranks_serve() {
+    int64_t serving = size("dp") * size("cp") * size("tp");
+    if (world() > serving && size("enp") > serving && *spec->engram.extra_ranks == "table-only")
+      wrong(mesh, "enp", "not-built",
+            fmt::format("enp = {} adds {} ranks that hold table rows only, and such ranks are not executed yet", size("enp"), world() - serving),
+            "write [engram] extra_ranks = \"serve\"");
+  }
+
+  void not_built_yet() {
+    auto phase = [&](const char *text) { wrong(section<topo::WorkloadOp>(), "phase", "not-built", text, "write phase = \"decode\""); };
+    if (*spec->workload.phase == "prefill")
+      phase("prefill steps are read and their groups are built, but no step is compiled for them yet");
+    for (const char *axis : {"pp", "og", "moe_tp"})
+      if (size(axis) > 1)
+        wrong(mesh, axis, "not-built", fmt::format("groups of {} are built and shown, but the step compiler does not split a step over {} yet", axis, axis),
+              fmt::format("write {} = 1", axis));
+    if (*spec->model.attention.kind == "gqa")
+      wrong(section<topo::ModelOp>(), "attention.kind", "not-built", "steps are compiled for latent and mla attention, not for gqa yet");
+    if (*spec->model.weights != "synthetic")
+      wrong(section<topo::ModelOp>(), "weights", "not-built", "weights are generated: loading them from files is not built yet", "write weights = \"synthetic\"");
+  }
+};
+
+} // namespace
+} // namespace paratope

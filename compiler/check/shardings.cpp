@@ -1,0 +1,170 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Stage "check", shardings: a proof that no op sees a value split, whole or partial in a way it does not expect,
+// for programs the compiler built and for those edited by hand. Compute ops by the rules of step/shardings.h;
+// each collective by what it does to a sharding.
+#include "fmt/format.h"
+#include "fmt/ranges.h"
+
+#include "compiler/passes.h"
+#include "compiler/step/shardings.h"
+#include "dsl/topo/bridge.h"
+
+using namespace mlir;
+
+namespace paratope {
+
+#define GEN_PASS_DEF_STEPCHECKSHARDINGS
+#include "Passes.h.inc"
+
+using namespace step;
+
+namespace {
+
+using Axes = std::vector<std::string>;
+
+class CheckShardings : public impl::StepCheckShardingsBase<CheckShardings> {
+  void runOnOperation() override {
+    ModuleOp module = getOperation();
+    FailureOr<MeshView> view = view_mesh(module);
+    if (failed(view))
+      return signalPassFailure();
+    bool good = true;
+    for (ProgramOp program : module.getOps<ProgramOp>())
+      for (Operation &op : program.getBody().front()) {
+        bool fine = known_axes(&op, *view) && (is_collective(&op) ? collective(&op, *view) : compute(&op, *view));
+        good = fine && good;
+      }
+    if (!good)
+      signalPassFailure();
+  }
+
+  static std::string label(Operation *op) {
+    auto named = dyn_cast<NameLoc>(op->getLoc());
+    std::string name = op->getName().getStringRef().str();
+    return named ? fmt::format("{} ({})", name, named.getName().str()) : name;
+  }
+
+  static bool wrong(Operation *op, Value value, const std::string &what, const Sharding &has, const std::string &need) {
+    InFlightDiagnostic reported = topo::error(op->getLoc(), "wrong-sharding")
+                                  << label(op) << ": " << what << " is " << to_string(has) << ", expected " << need;
+    if (Operation *def = value.getDefiningOp())
+      reported.attachNote(def->getLoc()) << "made by " << label(def);
+    return false;
+  }
+
+  static bool known_axes(Operation *op, const MeshView &view) {
+    for (Value result : op->getResults())
+      if (isa<RankedTensorType>(result.getType())) {
+        Sharding sharding = sharding_of(result);
+        sharding.dims.push_back(sharding.partial);
+        for (const Axes &axes : sharding.dims)
+          for (const std::string &axis : axes)
+            if (!view.has_axis(axis)) {
+              topo::error(op->getLoc(), "unknown-axis") << label(op) << ": its result is split over '" << axis << "', which is no axis of the mesh";
+              return false;
+            }
+      }
+    return true;
+  }
+
+  static bool compute(Operation *op, const MeshView &view) {
+    if (isa<AwaitOp, WeightOp, ResultOp>(op))
+      return true;
+    for (auto [idx, operand] : llvm::enumerate(op->getOperands())) {
+      std::optional<Sharding> need = needed(op, static_cast<unsigned>(idx), view);
+      if (need && sharding_of(operand) != *need)
+        return wrong(op, operand, fmt::format("operand {}", idx), sharding_of(operand), to_string(*need));
+    }
+    for (OpResult result : op->getResults()) {
+      Sharding gives = result_sharding(op, result.getResultNumber(), view);
+      if (sharding_of(result) != gives)
+        return wrong(op, result, fmt::format("result {}", result.getResultNumber()), sharding_of(result), to_string(gives));
+    }
+    return true;
+  }
+
+  static bool collective(Operation *op, const MeshView &view) {
+    std::string group = group_of(op);
+    if (!view.groups.count(group)) {
+      topo::error(op->getLoc(), "unknown-group") << label(op) << ": there is no group '" << group << "'";
+      return false;
+    }
+    if (!awaited_once(op))
+      return false;
+    auto result = [&](size_t idx) { return sharding_of(cast<PendingType>(op->getResult(0).getType()).getTypes()[idx]); };
+    Axes outside = view.outside(group);
+    if (auto reduce = dyn_cast<AllReduceOp>(op)) {
+      Sharding has = sharding_of(reduce.getX()), summed = has;
+      summed.partial.clear();
+      if (has.partial != Axes{group})
+        return wrong(op, reduce.getX(), "its operand", has, fmt::format("a partial sum over [{}]", group));
+      return result(0) == summed || wrong(op, op->getResult(0), "its result", result(0), to_string(summed));
+    }
+    if (auto scatter = dyn_cast<ReduceScatterOp>(op)) {
+      Sharding has = sharding_of(scatter.getX());
+      if (has.partial != Axes{group} || has.dims[0] != outside)
+        return wrong(op, scatter.getX(), "its operand", has, fmt::format("[{{{}}}, {{}}], partial [{}]", fmt::join(outside, ", "), group));
+      return (result(0).partial.empty() && view.covers_world(result(0).dims[0])) ||
+             wrong(op, op->getResult(0), "its result", result(0), "rows that differ on every rank");
+    }
+    if (auto gather = dyn_cast<AllGatherOp>(op)) {
+      for (auto [idx, x] : llvm::enumerate(gather.getXs())) {
+        Sharding has = sharding_of(x), gives = result(idx);
+        bool last = !has.dims[0].empty() && has.dims[0].back() == group && Axes(has.dims[0].begin(), has.dims[0].end() - 1) == gives.dims[0];
+        bool all = view.covers_world(has.dims[0]) && gives.dims[0] == outside;
+        if (!has.partial.empty() || !(last || all))
+          return wrong(op, x, fmt::format("operand {}", idx), has, fmt::format("rows split over {}", group));
+      }
+      return true;
+    }
+    if (auto dispatch = dyn_cast<DispatchOp>(op)) {
+      Sharding has = sharding_of(dispatch.getX());
+      Axes rows = has.dims[0];
+      if (dispatch.getReplicated())
+        for (Attribute axis : *dispatch.getReplicated())
+          rows.push_back(cast<StringAttr>(axis).str());
+      if (!has.partial.empty() || !has.dims[1].empty() || !view.covers_world(rows))
+        return wrong(op, dispatch.getX(), "what it sends", has,
+                     fmt::format("whole rows, split over all {} ranks (tokens that several ranks of '{}' hold would arrive more than once)",
+                                 view.world, group));
+      for (Value other : {dispatch.getIdx(), dispatch.getWeights()})
+        if (sharding_of(other) != has)
+          return wrong(op, other, "its routing", sharding_of(other), to_string(has));
+      Axes by_expert = outside;
+      by_expert.push_back(group);
+      return result(0).dims[0] == by_expert || wrong(op, op->getResult(0), "its result", result(0), fmt::format("rows by expert over {}", group));
+    }
+    if (auto combine = dyn_cast<CombineOp>(op)) {
+      Axes by_expert = outside;
+      by_expert.push_back(group);
+      Sharding has = sharding_of(combine.getRows());
+      if (!has.partial.empty() || has.dims[0] != by_expert)
+        return wrong(op, combine.getRows(), "its operand", has, fmt::format("rows by expert over {}", group));
+      if (combine.getShared() && sharding_of(combine.getShared()) != result(0))
+        return wrong(op, combine.getShared(), "the shared expert's output", sharding_of(combine.getShared()), to_string(result(0)));
+      return true;
+    }
+    if (auto fetch = dyn_cast<FetchOp>(op)) {
+      Sharding has = sharding_of(fetch.getRows()), table = sharding_of(fetch.getTable());
+      bool cut = view.size_of(group) == 1 ? table.is_whole() : table.dims[0] == Axes{group};
+      if (!cut)
+        return wrong(op, fetch.getTable(), "its table", table, fmt::format("rows split over {}", group));
+      return result(0) == has || wrong(op, op->getResult(0), "its result", result(0), to_string(has));
+    }
+    return true;
+  }
+
+  static bool awaited_once(Operation *op) {
+    int64_t awaits = 0;
+    for (Operation *user : op->getResult(0).getUsers())
+      awaits += isa<AwaitOp>(user);
+    if (awaits == 1)
+      return true;
+    topo::error(op->getLoc(), "not-awaited") << label(op) << " is awaited " << awaits << " times, expected once";
+    return false;
+  }
+};
+
+} // namespace
+} // namespace paratope

@@ -1,0 +1,160 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Stage "exchange": walk the program, and wherever a value's sharding is not what its user needs, insert the one
+// collective that makes it so:
+//
+//     has                        needs            gets
+//     [t, {}] partial [tp]       [t, {}]          all_reduce over tp
+//     [t, {}]                    [t + tp, {}]     slice_rows (local)
+//     [t + tp, {}]               [t, {}]          all_gather over tp
+//     tokens and split experts                    dispatch … combine, or all_gather … reduce_scatter (moe.cpp)
+//
+// A difference that no single collective mends is an error at the op that needs the other sharding.
+#include "compiler/exchange/exchange.h"
+#include "compiler/passes.h"
+#include "dsl/topo/bridge.h"
+#include "dsl/topo/convert.h"
+
+using namespace mlir;
+
+namespace paratope {
+
+#define GEN_PASS_DEF_STEPINSERTEXCHANGE
+#include "Passes.h.inc"
+
+namespace step {
+
+static FlatSymbolRefAttr symbol(OpBuilder &builder, const std::string &group) {
+  return FlatSymbolRefAttr::get(builder.getContext(), group);
+}
+
+static RankedTensorType with_rows(Value x, const std::vector<std::string> &rows) {
+  Sharding sharding = sharding_of(x);
+  sharding.dims[0] = rows;
+  sharding.partial.clear();
+  return with_sharding(cast<RankedTensorType>(x.getType()), sharding);
+}
+
+SmallVector<Value> Exchange::await(Location where, Value pending) {
+  auto types = cast<PendingType>(pending.getType()).getTypes();
+  return SmallVector<Value>(AwaitOp::create(builder, where, types, pending).getResults());
+}
+
+Value Exchange::all_reduce(Location where, Value x, const std::string &group) {
+  Sharding sharding = sharding_of(x);
+  auto type = with_rows(x, sharding.dims[0]);
+  Value pending = AllReduceOp::create(builder, where, PendingType::get(builder.getContext(), {type}), symbol(builder, group), x);
+  return await(where, pending)[0];
+}
+
+Value Exchange::slice_rows(Location where, Value x, const std::string &axis) {
+  std::vector<std::string> rows = sharding_of(x).dims[0];
+  rows.push_back(axis);
+  return SliceRowsOp::create(builder, where, with_rows(x, rows), x, builder.getStringAttr(axis));
+}
+
+SmallVector<Value> Exchange::all_gather(Location where, ValueRange xs, const std::string &group, const std::vector<std::string> &rows,
+                                        Value *gather) {
+  SmallVector<Type> types;
+  for (Value x : xs)
+    types.push_back(with_rows(x, rows));
+  Value pending = AllGatherOp::create(builder, where, PendingType::get(builder.getContext(), types), symbol(builder, group), xs);
+  if (gather)
+    *gather = pending;
+  return await(where, pending);
+}
+
+Value Exchange::reduce_scatter(Location where, Value x, const std::string &group, Value gather, const std::vector<std::string> &rows) {
+  auto type = with_rows(x, rows);
+  Value pending =
+      ReduceScatterOp::create(builder, where, PendingType::get(builder.getContext(), {type}), symbol(builder, group), x, gather);
+  return await(where, pending)[0];
+}
+
+} // namespace step
+
+using namespace step;
+
+namespace {
+
+class InsertExchange : public impl::StepInsertExchangeBase<InsertExchange> {
+  void runOnOperation() override {
+    ModuleOp module = getOperation();
+    Diagnostics findings;
+    std::optional<TopologySpec> spec = topo::to_spec(module, findings);
+    if (failed(topo::report(&getContext(), findings)) || !spec)
+      return signalPassFailure();
+    FailureOr<MeshView> mesh = view_mesh(module);
+    if (failed(mesh))
+      return signalPassFailure();
+    OpBuilder builder(&getContext());
+    Exchange exchange(builder, *mesh, *spec);
+    bool good = true;
+    for (ProgramOp program : module.getOps<ProgramOp>()) {
+      // Experts first: they replace ops; what is left then needs one collective at most, each by itself.
+      for (RoutedExpertsOp experts : llvm::to_vector(program.getOps<RoutedExpertsOp>()))
+        good = succeeded(exchange_experts(exchange, experts)) && good;
+      for (EngramGatherOp gather : llvm::to_vector(program.getOps<EngramGatherOp>()))
+        good = succeeded(fetch(exchange, gather)) && good;
+      SmallVector<Operation *> ops;
+      for (Operation &op : program.getBody().front())
+        if (!is_collective(&op) && !isa<AwaitOp, SliceRowsOp>(op))
+          ops.push_back(&op);
+      for (Operation *op : ops) {
+        builder.setInsertionPoint(op);
+        for (unsigned idx = 0; idx < op->getNumOperands(); ++idx)
+          good = succeeded(mend(exchange, op, idx)) && good;
+      }
+    }
+    if (!good)
+      signalPassFailure();
+  }
+
+  // Rows of a table that is cut over enp come from their owners.
+  static LogicalResult fetch(Exchange &exchange, EngramGatherOp gather) {
+    if (!exchange.mesh.groups.count("enp"))
+      return topo::error(gather.getLoc(), "no-group") << "the model has Engram tables, and the layout has no group 'enp' to fetch their rows over";
+    OpBuilder &b = exchange.builder;
+    b.setInsertionPoint(gather);
+    Value pending = FetchOp::create(b, gather.getLoc(), PendingType::get(b.getContext(), {gather.getFeatures().getType()}),
+                                    FlatSymbolRefAttr::get(b.getContext(), "enp"), gather.getRows(), gather.getTable(), gather.getLayerAttr());
+    gather.getFeatures().replaceAllUsesWith(exchange.await(gather.getLoc(), pending)[0]);
+    gather.erase();
+    return success();
+  }
+
+  LogicalResult mend(Exchange &exchange, Operation *op, unsigned idx) {
+    std::optional<Sharding> need = needed(op, idx, exchange.mesh);
+    if (!need)
+      return success();
+    Value x = op->getOperand(idx);
+    Sharding has = sharding_of(x);
+    if (has == *need)
+      return success();
+    bool same_dims = has.dims == need->dims;
+    if (same_dims && has.partial.size() == 1 && need->partial.empty()) {
+      Value summed = exchange.all_reduce(op->getLoc(), x, has.partial.front());
+      // Every later user wants the sum as well.
+      Operation *reduction = summed.getDefiningOp<AwaitOp>().getPending().getDefiningOp();
+      x.replaceAllUsesExcept(summed, reduction);
+      return success();
+    }
+    auto extends = [](const std::vector<std::string> &longer, const std::vector<std::string> &shorter) {
+      return longer.size() == shorter.size() + 1 && std::equal(shorter.begin(), shorter.end(), longer.begin());
+    };
+    bool same_columns = has.dims.size() == need->dims.size() && std::equal(has.dims.begin() + 1, has.dims.end(), need->dims.begin() + 1);
+    if (same_columns && has.partial.empty() && extends(need->dims[0], has.dims[0])) {
+      op->setOperand(idx, exchange.slice_rows(op->getLoc(), x, need->dims[0].back()));
+      return success();
+    }
+    if (same_columns && has.partial.empty() && extends(has.dims[0], need->dims[0]) && exchange.mesh.groups.count(has.dims[0].back())) {
+      op->setOperand(idx, exchange.all_gather(op->getLoc(), x, has.dims[0].back(), need->dims[0])[0]);
+      return success();
+    }
+    return topo::error(op->getLoc(), "no-exchange") << "operand " << idx << " of " << op->getName() << " is " << to_string(has) << " but is needed as "
+                                                    << to_string(*need) << ", and no one collective makes it so";
+  }
+};
+
+} // namespace
+} // namespace paratope

@@ -1,0 +1,193 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Axes are told apart by their digits, not by their names: where "outside ep" and "dp" number the ranks alike,
+// they are one axis and carry one name, so that comparing names in types compares meanings.
+#include "compiler/mesh/view.h"
+
+#include <algorithm>
+#include <cassert>
+
+#include "mlir/IR/AffineExpr.h"
+
+#include "dsl/topo/bridge.h"
+
+using namespace mlir;
+
+namespace paratope {
+
+int64_t MeshView::size_of(const std::string &group) const {
+  auto found = groups.find(group);
+  return found == groups.end() ? 1 : found->second.size;
+}
+
+bool MeshView::has_axis(const std::string &name) const {
+  return std::any_of(axes.begin(), axes.end(), [&](const ShardAxis &axis) { return axis.name == name; });
+}
+
+const ShardAxis &MeshView::axis(const std::string &name) const {
+  auto found = std::find_if(axes.begin(), axes.end(), [&](const ShardAxis &axis) { return axis.name == name; });
+  assert(found != axes.end() && "no such axis");
+  return *found;
+}
+
+std::vector<std::string> MeshView::outside(const std::string &group) const {
+  auto found = outside_axis.find(group);
+  return found == outside_axis.end() ? std::vector<std::string>{} : std::vector<std::string>{found->second};
+}
+
+bool MeshView::covers_world(const std::vector<std::string> &names) const {
+  int64_t product = 1;
+  std::vector<Digit> digits;
+  for (const std::string &name : names) {
+    if (!has_axis(name))
+      return false;
+    const ShardAxis &one = axis(name);
+    if (__builtin_mul_overflow(product, one.size, &product))
+      return false;
+    if (!one.block.closed_form())
+      return product == world && names.size() == 1;
+    digits.insert(digits.end(), one.block.digits.begin(), one.block.digits.end());
+  }
+  if (product != world)
+    return false;
+  // Together the digits must take the rank apart without overlap: [div, div·mod) one after the other.
+  std::sort(digits.begin(), digits.end(), [](const Digit &a, const Digit &b) { return a.div < b.div; });
+  int64_t next = 1;
+  for (const Digit &digit : digits) {
+    if (digit.div != next)
+      return false;
+    next = digit.div * digit.mod;
+  }
+  return next == world;
+}
+
+static std::string name_for(const std::vector<ShardAxis> &axes, const DigitSum &block, std::string wanted,
+                            const std::string &otherwise, bool &fresh) {
+  for (const ShardAxis &axis : axes)
+    if (axis.block == block) {
+      fresh = false;
+      return axis.name;
+    }
+  fresh = true;
+  bool taken = wanted.empty() || std::any_of(axes.begin(), axes.end(), [&](const ShardAxis &a) { return a.name == wanted; });
+  return taken ? otherwise : wanted;
+}
+
+// Places an error of the pattern engine: at the bytes of the pattern it means, or at the axis to blame.
+static void report_pattern_error(topo::GroupOp group, topo::MeshOp mesh, const PatternError &found) {
+  auto place = [&](int64_t pattern_idx, int64_t begin, int64_t end, const std::string &axis) -> Location {
+    if (pattern_idx < 0)
+      return topo::location_of(mesh, found.code.find("rank") != std::string::npos ? "rank_map" : axis);
+    SourceRange range = topo::to_range(topo::location_of(group, std::to_string(pattern_idx)));
+    StringRef text = cast<StringAttr>(group.getPatterns()[static_cast<size_t>(pattern_idx)]).getValue();
+    bool plain = range.known() && range.end_column - range.column == static_cast<int64_t>(text.size());
+    if (!plain)
+      return topo::location_of(group, std::to_string(pattern_idx));
+    range.end_column = range.column + end;
+    range.column += begin;
+    return topo::to_location(group.getContext(), range);
+  };
+  InFlightDiagnostic reported =
+      topo::error(place(found.pattern_idx, found.begin, found.end, found.axis), found.code)
+      << "group '" << group.getSymName() << "': " << found.message;
+  for (const PatternNote &note : found.notes) {
+    Location where = note.pattern_idx >= 0 ? place(note.pattern_idx, note.begin, note.end, note.axis)
+                     : note.axis.empty()   ? group.getLoc()
+                                           : topo::location_of(mesh, note.axis);
+    reported.attachNote(where) << note.message;
+  }
+  if (!found.fix.empty())
+    topo::set_fix(reported, found.fix);
+}
+
+FailureOr<MeshView> view_mesh(ModuleOp module) {
+  MeshView view;
+  auto meshes = module.getOps<topo::MeshOp>();
+  auto sizes = module.getOps<topo::SizesOp>();
+  if (meshes.empty() || sizes.empty())
+    return topo::error(module.getLoc(), "missing-section") << "the module has no topo.mesh with sizes: run --topo-derive-sizes first";
+  topo::MeshOp mesh_op = *meshes.begin();
+  topo::SizesOp sizes_op = *sizes.begin();
+
+  Mesh mesh;
+  mesh.world = view.world = static_cast<int64_t>(sizes_op.getWorld());
+  mesh.world_origin = "world";
+  for (auto [name, size] : llvm::zip(mesh_op.getAxisNames(), mesh_op.getAxisSizes())) {
+    auto number = dyn_cast<IntegerAttr>(size);
+    if (!number)
+      return topo::error(mesh_op.getLoc(), "missing-section") << "axis " << name << " has no size yet: run --topo-derive-sizes first";
+    SizedAxis axis;
+    axis.name = cast<StringAttr>(name).str();
+    axis.size = number.getInt();
+    SourceRange where = topo::to_range(topo::location_of(mesh_op, axis.name));
+    if (where.known())
+      axis.origin = where.file + ":" + std::to_string(where.line);
+    mesh.axes.push_back(axis);
+  }
+  if (auto map = mesh_op.getRankMap())
+    mesh.rank_map.assign(map->begin(), map->end());
+  if (auto offset = mesh_op.getRankOffset())
+    mesh.rank_offset = static_cast<int64_t>(*offset);
+
+  bool good = true;
+  for (topo::GroupOp group : module.getOps<topo::GroupOp>()) {
+    std::vector<std::string> patterns;
+    for (Attribute pattern : group.getPatterns())
+      patterns.push_back(cast<StringAttr>(pattern).str());
+    PatternErrors errors;
+    std::optional<GroupLayout> layout = build_group(mesh, patterns, errors);
+    for (const PatternError &found : errors)
+      report_pattern_error(group, mesh_op, found);
+    if (!layout) {
+      good = false;
+      continue;
+    }
+    view.groups[group.getSymName().str()] = std::move(*layout);
+  }
+  if (!good)
+    return failure();
+
+  // A group's own name always names its axis, even where another numbers the ranks alike; the control plane's
+  // groups split no tensor.
+  for (const auto &[name, layout] : view.groups)
+    if (layout.size > 1 && name.rfind("cpu_", 0) != 0 && name != "world")
+      view.axes.push_back({name, layout.size, layout.key});
+  for (const auto &[name, layout] : view.groups)
+    if (layout.count > 1) {
+      bool fresh = true;
+      std::string wanted = layout.inferred.size() == 1 && layout.inferred[0].size == layout.count ? layout.inferred[0].name : "";
+      std::string axis = name_for(view.axes, layout.color, wanted, "outside-" + name, fresh);
+      if (fresh)
+        view.axes.push_back({axis, layout.count, layout.color});
+      view.outside_axis[name] = axis;
+    }
+  int64_t engines = static_cast<int64_t>(sizes_op.getEngines());
+  if (engines > 1) {
+    std::string engine_group = sizes_op.getEngineGroup().str();
+    if (!engine_group.empty()) {
+      view.engine_axes = view.outside(engine_group);
+    } else {
+      DigitSum block;
+      block.digits.push_back({1, view.world, 1});
+      bool fresh = true;
+      std::string axis = "dp";
+      if (view.has_axis("dp") && view.axis("dp").block == canonical(block))
+        fresh = false;
+      else
+        axis = name_for(view.axes, canonical(block), "engine", "engine", fresh);
+      if (fresh)
+        view.axes.push_back({axis, engines, canonical(block)});
+      view.engine_axes = {axis};
+    }
+  }
+  return view;
+}
+
+AffineMap to_affine(MLIRContext *context, const DigitSum &sum) {
+  AffineExpr rank = getAffineDimExpr(0, context), total = getAffineConstantExpr(0, context);
+  for (const Digit &digit : sum.digits)
+    total = total + (rank.floorDiv(digit.div) % digit.mod) * digit.mul;
+  return AffineMap::get(1, 0, total);
+}
+
+} // namespace paratope

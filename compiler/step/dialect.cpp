@@ -1,0 +1,43 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Registration of the `step` dialect, and the one check an op needs beyond its operand types.
+#include "compiler/step/dialect.h"
+
+#include "llvm/ADT/TypeSwitch.h"
+#include "mlir/IR/Builders.h"
+#include "mlir/IR/DialectImplementation.h"
+
+#include "StepDialect.cpp.inc"
+
+#define GET_TYPEDEF_CLASSES
+#include "StepTypes.cpp.inc"
+
+#define GET_OP_CLASSES
+#include "StepOps.cpp.inc"
+
+using namespace mlir;
+
+namespace paratope::step {
+
+void StepDialect::initialize() {
+  addTypes<
+#define GET_TYPEDEF_LIST
+#include "StepTypes.cpp.inc"
+      >();
+  addOperations<
+#define GET_OP_LIST
+#include "StepOps.cpp.inc"
+      >();
+}
+
+LogicalResult AwaitOp::verify() {
+  auto promised = getPending().getType().getTypes();
+  if (promised.size() != getNumResults())
+    return emitOpError() << "gives " << getNumResults() << " values, the collective promised " << promised.size();
+  for (auto [value, type] : llvm::zip(getResults(), promised))
+    if (value.getType() != type)
+      return emitOpError() << "gives " << value.getType() << ", the collective promised " << type;
+  return success();
+}
+
+} // namespace paratope::step

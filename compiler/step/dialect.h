@@ -1,0 +1,36 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// The `step` dialect's C++ face.
+#pragma once
+
+#include "mlir/Bytecode/BytecodeOpInterface.h"
+#include "mlir/IR/BuiltinOps.h"
+#include "mlir/IR/BuiltinTypes.h"
+#include "mlir/IR/Dialect.h"
+#include "mlir/IR/OpDefinition.h"
+#include "mlir/IR/OpImplementation.h"
+#include "mlir/IR/RegionKindInterface.h"
+#include "mlir/Interfaces/SideEffectInterfaces.h"
+
+#include "dsl/topo/dialect.h"
+
+#include "StepDialect.h.inc"
+
+#define GET_TYPEDEF_CLASSES
+#include "StepTypes.h.inc"
+
+#define GET_OP_CLASSES
+#include "StepOps.h.inc"
+
+namespace paratope::step {
+
+// An op that every rank of its group must reach.
+inline bool is_collective(mlir::Operation *op) {
+  return mlir::isa<VoteOp, AllReduceOp, AllGatherOp, ReduceScatterOp, DispatchOp, CombineOp, FetchOp>(op);
+}
+// The group a collective is over.
+inline std::string group_of(mlir::Operation *collective) {
+  return mlir::cast<mlir::FlatSymbolRefAttr>(collective->getAttr("group")).getValue().str();
+}
+
+} // namespace paratope::step

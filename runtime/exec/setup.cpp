@@ -1,0 +1,383 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "runtime/exec/setup.h"
+
+#include <algorithm>
+#include <cstdlib>
+#include <fstream>
+#include <limits>
+#include <map>
+#include <numeric>
+#include <thread>
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include "runtime/comm/error.h"
+#include "runtime/weights/shard.h"
+#include "runtime/weights/state.h"
+
+namespace paratope {
+namespace {
+
+const plan::Axis &axis_named(const plan::Plan &plan, const std::string &name) {
+  for (const plan::Axis &axis : plan.axes)
+    if (axis.name == name)
+      return axis;
+  throw RuntimeError(fmt::format("got a plan without axis {}, which is needed to run it", name));
+}
+
+// Runs task(0) … task(count − 1) on `threads` threads; the first exception is thrown again here.
+void parallel(int64_t threads, size_t count, const std::function<void(size_t)> &task) {
+  std::atomic<size_t> next{0};
+  std::mutex mutex;
+  std::exception_ptr failure;
+  auto work = [&] {
+    for (size_t i = next++; i < count; i = next++)
+      try {
+        task(i);
+      } catch (...) {
+        std::lock_guard lock(mutex);
+        failure = failure ? failure : std::current_exception();
+        next = count;
+      }
+  };
+  std::vector<std::thread> workers;
+  for (int64_t t = 1; t < std::min<int64_t>(threads, static_cast<int64_t>(count)); ++t)
+    workers.emplace_back(work);
+  work();
+  for (std::thread &worker : workers)
+    worker.join();
+  if (failure)
+    std::rethrow_exception(failure);
+}
+
+// What can only be said with the ranks in hand. The plan's own checks (runtime/plan/check.h) have passed.
+void check_runnable(const plan::Plan &plan) {
+  if (plan.workload.phase != "decode")
+    throw RuntimeError(fmt::format("got a plan for {}, expected decode (only decode steps are executed)",
+                                   plan.workload.phase));
+  for (const plan::Instruction &instruction : plan.instructions) {
+    if (instruction.op != "await" && !find_op(instruction.op))
+      throw RuntimeError(fmt::format("instruction {}: got op {}, which this backend does not execute",
+                                     instruction.id, instruction.op));
+    if (instruction.op != "dispatch" && instruction.op != "combine")
+      continue;
+    const plan::Axis &ep = axis_named(plan, "ep");
+    const plan::Communicator &comm = plan.communicators[static_cast<size_t>(instruction.comm)];
+    for (int64_t rank = 0; rank < plan.world; ++rank)
+      if (comm.size != ep.size || comm.color(rank) == -1 || comm.key(rank) != ep.block(rank))
+        throw RuntimeError(fmt::format("instruction {} ({}): got rank {} as member {} of {} in communicator "
+                                       "{}, expected its block of axis ep: {} of {}",
+                                       instruction.id, instruction.op, rank, comm.key(rank), comm.size,
+                                       comm.id, ep.block(rank), ep.size));
+  }
+}
+
+std::vector<comm::CommunicatorSpec> communicator_specs(const plan::Plan &plan) {
+  std::vector<comm::CommunicatorSpec> specs;
+  for (const plan::Communicator &c : plan.communicators) {
+    std::map<int64_t, std::vector<int64_t>> groups; // by color
+    for (int64_t rank = 0; rank < plan.world; ++rank) {
+      int64_t color = c.color(rank);
+      if (color == -1)
+        continue;
+      auto &members = groups[color];
+      members.resize(static_cast<size_t>(c.size));
+      members[static_cast<size_t>(c.key(rank))] = rank;
+    }
+    comm::CommunicatorSpec spec;
+    spec.name = c.groups.empty() ? fmt::format("{}", c.id) : fmt::format("{}", fmt::join(c.groups, "+"));
+    for (auto &[color, members] : groups)
+      spec.groups.push_back(std::move(members));
+    specs.push_back(std::move(spec));
+  }
+  return specs;
+}
+
+void number_tokens(const plan::Plan &plan, WorldState &state) {
+  const plan::Axis &engines = axis_named(plan, plan.engine_axis);
+  const std::vector<int64_t> &counts = plan.workload.engine_tokens;
+  std::vector<int64_t> first(static_cast<size_t>(engines.size) + 1);
+  for (int64_t e = 0; e < engines.size; ++e) {
+    int64_t count = counts[static_cast<size_t>(e) % counts.size()];
+    if (__builtin_add_overflow(first[static_cast<size_t>(e)], count, &first[static_cast<size_t>(e) + 1]))
+      throw RuntimeError("got a workload whose tokens do not fit 64 bits");
+    state.placeholders += count == 0;
+  }
+  state.program.total_tokens = first.back();
+  for (auto &rank : state.ranks) {
+    rank->engine = engines.block(rank->rank);
+    auto e = static_cast<size_t>(rank->engine);
+    int64_t count = first[e + 1] - first[e];
+    rank->placeholder = count == 0;
+    rank->num_tokens = std::max<int64_t>(count, 1);
+    rank->first_token = rank->placeholder ? state.program.total_tokens + rank->engine : first[e];
+    for (const plan::Axis &axis : plan.axes)
+      rank->blocks[axis.name] = axis.block(rank->rank);
+  }
+}
+
+// Memory that is free for this process, bytes: what the system says is available, or the limit of its
+// container.
+double available_bytes() {
+  double available = std::numeric_limits<double>::infinity();
+  std::ifstream meminfo("/proc/meminfo");
+  for (std::string line; std::getline(meminfo, line);)
+    if (line.starts_with("MemAvailable:"))
+      available = std::strtod(line.c_str() + 13, nullptr) * 1024;
+  double limit = 0, used = 0;
+  std::ifstream("/sys/fs/cgroup/memory.max") >> limit; // "max" leaves it 0
+  std::ifstream("/sys/fs/cgroup/memory.current") >> used;
+  return limit > 0 ? std::min(available, limit - used) : available;
+}
+
+void make_arenas(const plan::Plan &plan, WorldState &state) {
+  for (auto &rank : state.ranks) {
+    for (const auto &[name, bytes] : plan.arena_bytes) {
+      rank->arenas[name] = Arena(static_cast<size_t>(bytes));
+      state.arena_bytes += bytes;
+    }
+    rank->buffers.resize(plan.buffers.size());
+    for (const plan::Buffer &buffer : plan.buffers)
+      rank->buffers[static_cast<size_t>(buffer.id)].data = rank->arenas[buffer.arena].data() + buffer.offset;
+    rank->pending.resize(plan.instructions.size());
+    rank->instruction_us.resize(plan.instructions.size());
+    for (size_t c = 0; c < plan.communicators.size(); ++c)
+      rank->comms.push_back(state.comms->communicator(static_cast<int64_t>(c), rank->rank));
+  }
+}
+
+// One part of one weight, and the ranks that hold it.
+struct ShardTask {
+  const plan::Weight *weight;
+  AxisBlocks blocks;
+  int64_t elements;
+  std::vector<size_t> holders;
+};
+
+// Ranks whose blocks of the axes a weight is split over are equal hold the same part of it.
+std::vector<ShardTask> shard_tasks(const plan::Plan &plan, WorldState &state) {
+  std::vector<ShardTask> tasks;
+  for (const plan::Weight &weight : plan.weights) {
+    std::map<std::vector<int64_t>, size_t> parts;
+    for (size_t r = 0; r < state.ranks.size(); ++r) {
+      const Rank &rank = *state.ranks[r];
+      std::vector<int64_t> key;
+      for (const plan::WeightSplit &split : weight.splits)
+        key.push_back(rank.blocks.at(split.axis));
+      auto [it, fresh] = parts.emplace(key, tasks.size());
+      if (fresh) {
+        ShardTask task{&weight, {}, 0, {}};
+        for (const plan::WeightSplit &split : weight.splits)
+          task.blocks[split.axis] = {rank.blocks.at(split.axis), axis_named(plan, split.axis).size};
+        std::vector<int64_t> shape = shard_shape(weight, task.blocks, plan.experts);
+        task.elements = num_elements(shape);
+        if (static_cast<int64_t>(state.program.weight_shapes.size()) == weight.id)
+          state.program.weight_shapes.push_back(shape); // blocks are equal: every rank's part has this shape
+        tasks.push_back(std::move(task));
+      }
+      tasks[it->second].holders.push_back(r);
+    }
+  }
+  return tasks;
+}
+
+void make_weights(const plan::Plan &plan, const std::vector<ShardTask> &tasks, int64_t threads,
+                  WorldState &state) {
+  state.shards.resize(tasks.size());
+  parallel(threads, tasks.size(), [&](size_t i) {
+    state.shards[i].resize(static_cast<size_t>(tasks[i].elements));
+    fill_shard(*tasks[i].weight, plan.model.seed, tasks[i].blocks, plan.experts, state.shards[i].data());
+  });
+  for (auto &rank : state.ranks)
+    rank->weights.resize(plan.weights.size());
+  for (size_t i = 0; i < tasks.size(); ++i) {
+    state.weight_bytes += tasks[i].elements * 4;
+    for (size_t r : tasks[i].holders)
+      state.ranks[r]->weights[static_cast<size_t>(tasks[i].weight->id)] = state.shards[i].data();
+  }
+}
+
+// Floats a token has in the cache of a whole model, before any cut by heads.
+int64_t whole_entry(const plan::Model &model) {
+  if (model.attention == "latent")
+    return model.head_dim;
+  if (model.attention == "mla")
+    return model.kv_lora + model.rope_dim;
+  return 2 * model.kv_heads * model.head_dim;
+}
+
+// The first dim of the whole entry that a rank holds `local` dims of: 0, or where its kv heads start when
+// they are cut (an entry is [key, value] of head 0, then of head 1, …).
+int64_t first_dim(const plan::Plan &plan, const Rank &rank, int64_t layer, int64_t local) {
+  int64_t whole = whole_entry(plan.model);
+  if (local == whole)
+    return 0;
+  if (plan.model.attention == "gqa" && local % (2 * plan.model.head_dim) == 0)
+    for (const plan::Weight &weight : plan.weights)
+      if (weight.name == fmt::format("layers.{}.attn.wk", layer))
+        for (const plan::WeightSplit &split : weight.splits)
+          if (split.dim == 0 && (rank.blocks.at(split.axis) + 1) * local <= whole)
+            return rank.blocks.at(split.axis) * local;
+  throw RuntimeError(
+      fmt::format("layer {}: got cache entries of {} elements, expected {} or an equal part of its kv heads",
+                  layer, local, whole));
+}
+
+KvCacheOptions cache_options(const plan::Plan &plan, int64_t steps, const Rank &rank) {
+  KvCacheOptions options;
+  options.sequences = rank.num_tokens;
+  int64_t context = rank.placeholder ? 0 : plan.workload.context;
+  if (__builtin_add_overflow(context, rank.placeholder ? 1 : steps, &options.max_tokens) ||
+      options.max_tokens > std::numeric_limits<int32_t>::max())
+    throw RuntimeError(
+        fmt::format("got a context of {} and {} steps, expected positions that fit 32 bits", context, steps));
+  options.block_tokens = plan.kv_block_tokens;
+  options.layers.assign(static_cast<size_t>(plan.model.layers), {1, 0});
+  for (const plan::Instruction &instruction : plan.instructions) {
+    if (instruction.op == "kv_append") {
+      options.layers[static_cast<size_t>(instruction.layer)].entry_size =
+          plan.buffers[static_cast<size_t>(instruction.inputs[0])].row_size;
+    } else if (instruction.op == "compress_append") {
+      options.layers[static_cast<size_t>(instruction.layer)].ratio =
+          static_cast<int64_t>(instruction.numbers.at("ratio"));
+    }
+  }
+  return options;
+}
+
+void make_cache(const plan::Plan &plan, int64_t steps, Rank &rank) {
+  rank.cache = KvCache(cache_options(plan, steps, rank));
+  for (int64_t s = 0; s < rank.num_tokens; ++s)
+    rank.cache.reserve(s, rank.cache.shape().max_tokens);
+}
+
+// Bytes a cache of this shape takes. A double: what does not fit may not fit 64 bits either.
+double cache_bytes(const KvCacheOptions &options) {
+  double per_token = 0;
+  for (const KvLayerShape &layer : options.layers) {
+    auto entry = static_cast<double>(layer.entry_size);
+    per_token += entry + (layer.ratio > 0 ? entry / static_cast<double>(layer.ratio) : 0);
+  }
+  return 4 * per_token * static_cast<double>(options.sequences) * static_cast<double>(options.max_tokens);
+}
+
+// What each sequence remembers before the first step. Of a window's layer only what a query can still see is
+// made; the rest stays poisoned, so that reading it would show.
+void fill_cache(const plan::Plan &plan, Rank &rank, int64_t layer) {
+  if (rank.placeholder)
+    return;
+  const plan::Model &model = plan.model;
+  const KvLayerShape &shape = rank.cache.shape().layers[static_cast<size_t>(layer)];
+  if (shape.entry_size == 1 && whole_entry(model) != 1)
+    return; // no instruction appends to this layer
+  int64_t first = first_dim(plan, rank, layer, shape.entry_size);
+  int64_t context = plan.workload.context, whole = whole_entry(model);
+  int64_t window = model.window.empty() ? 0 : model.window[static_cast<size_t>(layer)];
+  auto fill = [&](PhiloxKey key, int64_t sequence, int64_t place, float *entry) {
+    fill_state_row(key, sequence, place, whole, first, shape.entry_size, entry);
+  };
+  PhiloxKey kv = state_key(model.seed, StateTensor::kv, layer),
+            compressed = state_key(model.seed, StateTensor::kv_compressed, layer);
+  PhiloxKey open = state_key(model.seed, StateTensor::kv_open, layer),
+            gates = state_key(model.seed, StateTensor::kv_open_gate, layer);
+  for (int64_t s = 0; s < rank.num_tokens; ++s) {
+    int64_t number = rank.first_token + s;
+    for (int64_t p = window > 0 ? std::max<int64_t>(0, context - window) : 0; p < context; ++p)
+      fill(kv, number, p, rank.cache.token(layer, s, p));
+    if (shape.ratio == 0)
+      continue;
+    for (int64_t j = 0; j < context / shape.ratio; ++j)
+      fill(compressed, number, j, rank.cache.compressed(layer, s, j));
+    for (int64_t p = context - context % shape.ratio; p < context && shape.ratio > 1; ++p) {
+      fill(open, number, p, rank.cache.open_candidate(layer, s, p % shape.ratio));
+      fill(gates, number, p, rank.cache.open_gate(layer, s, p % shape.ratio));
+    }
+  }
+}
+
+void make_state(const plan::Plan &plan, const RunOptions &options, int64_t threads, WorldState &state) {
+  const plan::Model &model = plan.model;
+  parallel(threads, state.ranks.size(), [&](size_t r) {
+    Rank &rank = *state.ranks[r];
+    make_cache(plan, options.steps, rank);
+    for (int64_t layer = 0; layer < model.layers; ++layer)
+      fill_cache(plan, rank, layer);
+    rank.ids.resize(static_cast<size_t>(rank.num_tokens));
+    if (!rank.placeholder)
+      for (size_t i = 0; i < rank.ids.size(); ++i)
+        rank.ids[i] = first_token_id(model.seed, rank.first_token + static_cast<int64_t>(i), model.vocab);
+    if (model.engram_layers.empty())
+      return;
+    rank.history = TokenHistory(rank.num_tokens, model.engram_ngram);
+    for (int64_t i = 0; i < rank.num_tokens && !rank.placeholder; ++i)
+      for (int64_t p = std::max<int64_t>(0, plan.workload.context - model.engram_ngram + 1);
+           p < plan.workload.context; ++p)
+        rank.history.record(i, p, context_token_id(model.seed, rank.first_token + i, p, model.vocab));
+  });
+  for (auto &rank : state.ranks)
+    state.kv_bytes += rank->cache.bytes();
+}
+
+} // namespace
+
+namespace {
+
+// Refuses what would be killed half-way: items and the sum against what is free.
+void check_memory(const plan::Plan &plan, const RunOptions &options, const std::vector<ShardTask> &tasks,
+                  const WorldState &state) {
+  double weights = 0, arenas = 0, caches = 0;
+  for (const ShardTask &task : tasks)
+    weights += 4 * static_cast<double>(task.elements);
+  for (const auto &[name, bytes] : plan.arena_bytes)
+    arenas += static_cast<double>(bytes) * static_cast<double>(plan.world);
+  for (const auto &rank : state.ranks)
+    caches += cache_bytes(cache_options(plan, options.steps, *rank));
+  double available = available_bytes(), total = weights + arenas + caches;
+  if (total > available)
+    throw RuntimeError(
+        fmt::format("got weights {:.3f} GB, arenas {:.3f} GB and caches {:.3f} GB on {} ranks, expected "
+                    "at most the {:.3f} GB of memory here (fewer steps, tokens or context, or a smaller "
+                    "model, would fit)",
+                    weights / 1e9, arenas / 1e9, caches / 1e9, plan.world, available / 1e9));
+}
+
+} // namespace
+
+void set_up(const plan::Plan &plan, const RunOptions &options, int64_t threads, WorldState &state) {
+  check_runnable(plan);
+  const plan::Model &model = plan.model;
+  state.program.plan = &plan;
+  state.program.keep_outputs = options.verify;
+  if (plan.experts.logical > 0)
+    state.program.slots = slot_table(plan.experts.slots, plan.experts.logical,
+                                     plan.experts.physical / std::max<int64_t>(plan.experts.local, 1));
+  if (plan.experts.logical > 0 && plan.workload.routing.kind != "gate") {
+    state.draw = prepare_routing(plan.workload.routing, plan.experts.logical, model.top_k, options.base_dir);
+    state.program.draw = &state.draw;
+  }
+  if (!model.engram_layers.empty())
+    state.program.hashes = engram_hashes(
+        model.engram_layers, model.engram_ngram, model.engram_heads, model.engram_vocab_per_head,
+        model.engram_multipliers.empty()
+            ? drawn_multipliers(model.seed, static_cast<int64_t>(model.engram_layers.size()),
+                                model.engram_ngram, model.vocab)
+            : model.engram_multipliers);
+  for (int64_t r = 0; r < plan.world; ++r) {
+    state.ranks.push_back(std::make_unique<Rank>());
+    state.ranks.back()->rank = r;
+  }
+  comm::InprocOptions comm_options;
+  comm_options.ranks = plan.world;
+  comm_options.timeout = options.timeout;
+  comm_options.max_running = threads < plan.world ? threads : 0;
+  state.comms = std::make_unique<comm::InprocWorld>(comm_options, communicator_specs(plan));
+  number_tokens(plan, state);
+  std::vector<ShardTask> tasks = shard_tasks(plan, state);
+  check_memory(plan, options, tasks, state);
+  make_arenas(plan, state);
+  make_weights(plan, tasks, threads, state);
+  make_state(plan, options, threads, state);
+}
+
+} // namespace paratope

@@ -1,0 +1,19 @@
+# SPDX-License-Identifier: Apache-2.0
+#
+# lit's configuration for every suite: %paratope is the built tool, %topologies the shipped files. Files without a
+# RUN line are inputs of other tests.
+import os
+
+import lit.formats
+
+config.name = "paratope-" + config.suite
+config.test_format = lit.formats.ShTest(execute_external=False)
+config.suffixes = [".toml", ".mlir", ".test"]
+config.excludes = ["Inputs", "inputs"]
+config.test_source_root = os.path.join(config.source_root, "tests", config.suite)
+config.environment["NO_COLOR"] = "1"
+config.environment["PATH"] = os.pathsep.join([config.llvm_tools_dir, config.environment.get("PATH", "")])
+config.substitutions.append(("%paratope-exec", os.path.join(config.tools_dir, "paratope-exec")))
+config.substitutions.append(("%paratope-lsp", os.path.join(config.tools_dir, "paratope-lsp")))
+config.substitutions.append(("%paratope", os.path.join(config.tools_dir, "paratope")))
+config.substitutions.append(("%topologies", os.path.join(config.source_root, "topologies")))

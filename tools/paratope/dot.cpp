@@ -1,0 +1,33 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "tools/paratope/dot.h"
+
+#include "fmt/format.h"
+
+using namespace mlir;
+
+namespace paratope {
+
+std::string to_dot(ModuleOp module) {
+  std::string text = "digraph step {\n  rankdir=TB; node [fontname=\"sans-serif\", fontsize=10];\n";
+  llvm::DenseMap<Operation *, int64_t> ids;
+  auto number = [&](Operation *op) { return ids.try_emplace(op, static_cast<int64_t>(ids.size())).first->second; };
+  for (step::ProgramOp program : module.getOps<step::ProgramOp>())
+    for (Operation &op : program.getBody().front()) {
+      if (isa<step::WeightOp, step::AwaitOp>(op))
+        continue;
+      auto named = dyn_cast<NameLoc>(op.getLoc());
+      bool collective = step::is_collective(&op);
+      text += fmt::format("  n{} [shape={}, label=\"{}{}\\n{}\"];\n", number(&op), collective ? "ellipse, style=filled, fillcolor=lightblue" : "box",
+                          op.getName().stripDialect().str(), collective ? " over " + step::group_of(&op) : "", named ? named.getName().str() : "");
+      for (Value operand : op.getOperands()) {
+        Operation *def = operand.getDefiningOp();
+        if (auto await = dyn_cast_or_null<step::AwaitOp>(def))
+          def = await.getPending().getDefiningOp();
+        if (def && !isa<step::WeightOp>(def))
+          text += fmt::format("  n{} -> n{};\n", number(def), number(&op));
+      }
+    }
+  return text + "}\n";
+}
+
+} // namespace paratope

@@ -1,0 +1,116 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// `ledger`: the collectives of one step; with --vs, of two topologies side by side.
+#include "tools/paratope/ledger.h"
+
+#include "fmt/format.h"
+
+#include "tools/paratope/session.h"
+#include "tools/paratope/table.h"
+
+namespace paratope {
+
+nlohmann::ordered_json to_json(const Ledger &ledger) {
+  nlohmann::ordered_json entries = nlohmann::ordered_json::array();
+  for (const LedgerLine &line : ledger.lines)
+    entries.push_back({{"op", line.op},
+                       {"group", line.group},
+                       {"ranks", line.ranks},
+                       {"bytes_per_rank", line.bytes_per_rank},
+                       {"times", line.times},
+                       {"blocking", line.blocking},
+                       {"where", line.where},
+                       {"category", line.category},
+                       {"predicted_us", line.predicted_us},
+                       {"price", line.price}});
+  return {{"entries", entries},
+          {"totals",
+           {{"per_layer_dense", ledger.per_layer_dense},
+            {"exchange", ledger.exchange},
+            {"control", ledger.control},
+            {"fetch", ledger.fetch},
+            {"count", ledger.count},
+            {"bytes_per_rank", ledger.bytes_per_rank}}}};
+}
+
+std::string to_text(const Ledger &ledger) {
+  Table table({"<where", "<op", "<group", "ranks", "bytes a rank", "times", "<waits", "price, each"});
+  for (const LedgerLine &line : ledger.lines)
+    table.row({line.where, line.op, line.group, fmt::format("{}", line.ranks), bytes_text(line.bytes_per_rank), fmt::format("{}", line.times),
+               line.blocking ? "yes" : "overlapped", us_text(line.predicted_us)});
+  std::string text = table.text();
+  text += fmt::format("  total: {} collectives: dense path {}, exchange {}, control {}, fetch {}; a rank sends {}\n", ledger.count,
+                      ledger.per_layer_dense, ledger.exchange, ledger.control, ledger.fetch, bytes_text(ledger.bytes_per_rank));
+  return text;
+}
+
+namespace {
+
+struct Arguments {
+  SourceOptions source;
+  std::string versus;
+};
+
+std::string side_by_side(const Loaded &left, const Ledger &a, const Loaded &right, const Ledger &b) {
+  Table table({"<one step", *left.spec.name, *right.spec.name});
+  auto row = [&](const char *what, int64_t x, int64_t y) { table.row({what, fmt::format("{}", x), fmt::format("{}", y)}); };
+  table.row({"layout", *left.spec.layout_name, *right.spec.layout_name});
+  row("ranks", left.mesh.world, right.mesh.world);
+  row("dense path (attention, MLP)", a.per_layer_dense, b.per_layer_dense);
+  row("MoE exchange", a.exchange, b.exchange);
+  row("Engram fetch", a.fetch, b.fetch);
+  row("control (liveness)", a.control, b.control);
+  row("collectives", a.count, b.count);
+  table.row({"bytes a rank sends", bytes_text(a.bytes_per_rank), bytes_text(b.bytes_per_rank)});
+  return table.text();
+}
+
+std::string headline(const Loaded &loaded) {
+  std::string sizes;
+  for (const auto &[name, group] : loaded.mesh.groups)
+    if (group.size > 1 && name != "world" && name.rfind("cpu_", 0) != 0 && name != "ep_in_dp")
+      sizes += fmt::format(" {} {}", name, group.size);
+  return fmt::format("{}: one {} step of {} layers on {} ranks ({}){}\n", *loaded.spec.name, *loaded.spec.workload.phase, *loaded.spec.model.layers,
+                     loaded.mesh.world, *loaded.spec.layout_name, sizes.empty() ? "" : ":" + sizes);
+}
+
+int ledger(const Arguments &arguments) {
+  std::unique_ptr<Loaded> loaded = load(arguments.source, "order");
+  if (!loaded)
+    return exit_wrong_input;
+  Ledger own = ledger_of(loaded->module(), loaded->spec, loaded->mesh);
+  if (arguments.versus.empty()) {
+    if (arguments.source.json)
+      print(to_json(own));
+    else
+      print(headline(*loaded) + to_text(own) + "  prices: latency and bandwidth of the link the group lies on, as the machine file gives them\n");
+    return exit_good;
+  }
+  SourceOptions other = arguments.source;
+  other.file = arguments.versus;
+  std::unique_ptr<Loaded> versus = load(other, "order");
+  if (!versus)
+    return exit_wrong_input;
+  Ledger theirs = ledger_of(versus->module(), versus->spec, versus->mesh);
+  if (arguments.source.json) {
+    nlohmann::ordered_json document = to_json(own);
+    document["vs"] = to_json(theirs);
+    print(document);
+    return exit_good;
+  }
+  print(headline(*loaded) + to_text(own) + "\n" + headline(*versus) + to_text(theirs) + "\n" + side_by_side(*loaded, own, *versus, theirs));
+  return exit_good;
+}
+
+} // namespace
+
+void register_ledger(CLI::App &app, int &exit_code) {
+  auto arguments = std::make_shared<Arguments>();
+  CLI::App *command = app.add_subcommand("ledger", "the collectives of one step");
+  add_source(*command, arguments->source);
+  command->add_option("--vs", arguments->versus, "a second topology, side by side");
+  command->footer("Example:\n  paratope ledger topologies/deepinfer/decode-ep64.toml --vs topologies/deepinfer/decode-tp.toml");
+  command->callback([arguments, &exit_code] { exit_code = ledger(*arguments); });
+}
+
+} // namespace paratope

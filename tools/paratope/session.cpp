@@ -1,0 +1,84 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "tools/paratope/session.h"
+
+#include <unistd.h>
+
+#include <cstdio>
+#include <cstdlib>
+#include <filesystem>
+#include <iostream>
+
+#include "compiler/mesh/view.h"
+#include "dsl/diagnostic/render.h"
+#include "dsl/topo/bridge.h"
+#include "dsl/topo/convert.h"
+
+namespace paratope {
+
+void add_source(CLI::App &command, SourceOptions &options, bool file_required) {
+  CLI::Option *file = command.add_option("FILE", options.file, "FILE.toml, FILE.toml#variant+variant, or FILE.mlir");
+  if (file_required)
+    file->required();
+  command.add_option("--set", options.settings, "KEY=VALUE: override a dotted key of the file, e.g. axes.ep=32")->take_all()->expected(1)->type_name("KEY=VALUE");
+  command.add_flag("--json", options.json, "one JSON document on stdout and nothing else");
+}
+
+std::vector<std::string> search_path() {
+  std::vector<std::string> directories;
+  if (const char *own = std::getenv("PARATOPE_TOPOLOGIES"))
+    directories.push_back(own);
+  for (const char *directory : {PARATOPE_TOPOLOGIES, PARATOPE_INSTALLED_TOPOLOGIES})
+    if (std::filesystem::is_directory(directory))
+      directories.push_back(directory);
+  return directories;
+}
+
+void show(const Diagnostics &diagnostics, bool with_remarks) {
+  Diagnostics shown;
+  for (const Diagnostic &found : diagnostics.all())
+    if (with_remarks || found.severity != Severity::remark)
+      shown.add(found.severity, found.code, found.where, found.message) = found;
+  RenderOptions options;
+  options.colour = isatty(STDERR_FILENO) && !std::getenv("NO_COLOR");
+  render(std::cerr, shown, options);
+}
+
+void print(const std::string &text) {
+  std::fwrite(text.data(), 1, text.size(), stdout);
+  std::fflush(stdout);
+}
+
+void print(const nlohmann::ordered_json &document) {
+  print(document.dump(2, ' ', false, nlohmann::json::error_handler_t::replace) + "\n");
+}
+
+std::unique_ptr<Loaded> load(const SourceOptions &options, const std::string &until) {
+  auto loaded = std::make_unique<Loaded>();
+  CompileOptions compile_options;
+  compile_options.settings = options.settings;
+  compile_options.search = search_path();
+  compile_options.tiny = options.tiny;
+  compile_options.until = until;
+  loaded->compilation = compile(options.file, compile_options, loaded->diagnostics);
+  bool good = loaded->compilation.ok && !loaded->diagnostics.has_errors();
+  if (good) {
+    topo::DiagnosticBridge bridge(loaded->compilation.context.get(), loaded->diagnostics);
+    if (auto spec = topo::to_spec(loaded->module(), loaded->diagnostics))
+      loaded->spec = std::move(*spec);
+    if (until != "read") {
+      auto mesh = view_mesh(loaded->module());
+      if (mlir::succeeded(mesh))
+        loaded->mesh = std::move(*mesh);
+      else
+        good = false;
+    }
+  }
+  show(loaded->diagnostics);
+  if (good)
+    return loaded;
+  if (options.json)
+    print(nlohmann::ordered_json{{"ok", false}, {"diagnostics", to_json(loaded->diagnostics)}});
+  return nullptr;
+}
+
+} // namespace paratope
