@@ -121,8 +121,8 @@ class CheckShardings : public impl::StepCheckShardingsBase<CheckShardings> {
     if (auto dispatch = dyn_cast<DispatchOp>(op)) {
       Sharding has = sharding_of(dispatch.getX());
       Axes rows = has.dims[0];
-      if (dispatch.getReplicated())
-        for (Attribute axis : *dispatch.getReplicated())
+      if (std::optional<ArrayAttr> replicated = dispatch.getReplicated())
+        for (Attribute axis : *replicated)
           rows.push_back(cast<StringAttr>(axis).str());
       if (!has.partial.empty() || !has.dims[1].empty() || !view.covers_world(rows))
         return wrong(op, dispatch.getX(), "what it sends", has,

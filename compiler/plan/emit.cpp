@@ -222,7 +222,7 @@ private:
     for (Value operand : op.getOperands()) {
       if (auto weight = weight_ids.find(operand); weight != weight_ids.end())
         inst.weights.push_back(weight->second);
-      else if (isa<RankedTensorType>(operand.getType()))
+      else if (isa<RankedTensorType>(operand.getType()) && !operand.getDefiningOp<WeightOp>())
         inst.inputs.push_back(buffer_of(operand));
     }
     if (auto await = dyn_cast<AwaitOp>(op)) {

@@ -117,17 +117,23 @@ void number_tokens(const plan::Plan &plan, WorldState &state) {
   }
 }
 
-// Memory that is free for this process, bytes: what the system says is available, or the limit of its
-// container.
+// Memory that is free for this process, bytes: what the system says is available, or what its container's
+// limit leaves (pages of files do not count there: the kernel takes them back).
 double available_bytes() {
-  double available = std::numeric_limits<double>::infinity();
-  std::ifstream meminfo("/proc/meminfo");
-  for (std::string line; std::getline(meminfo, line);)
-    if (line.starts_with("MemAvailable:"))
-      available = std::strtod(line.c_str() + 13, nullptr) * 1024;
+  auto value_of = [](const char *path, const char *key) {
+    std::ifstream file(path);
+    for (std::string name, value; file >> name >> value; std::getline(file, value))
+      if (name == key)
+        return std::strtod(value.c_str(), nullptr);
+    return 0.0;
+  };
+  double available = value_of("/proc/meminfo", "MemAvailable:") * 1024;
+  if (available == 0)
+    available = std::numeric_limits<double>::infinity(); // not this kind of system: nothing is known
   double limit = 0, used = 0;
   std::ifstream("/sys/fs/cgroup/memory.max") >> limit; // "max" leaves it 0
   std::ifstream("/sys/fs/cgroup/memory.current") >> used;
+  used -= value_of("/sys/fs/cgroup/memory.stat", "file");
   return limit > 0 ? std::min(available, limit - used) : available;
 }
 

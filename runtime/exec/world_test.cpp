@@ -201,6 +201,12 @@ INSTANTIATE_TEST_SUITE_P(
         Break{"unknown_score", [](plan::Plan &p) { first(p, "gate").words["score"] = "relu"; }, "relu"},
         Break{"huge_world", [](plan::Plan &p) { p.world = 1 << 20; },
               "got a world of 1048576 ranks, expected at most 4096"},
+        Break{"rank_in_no_group",
+              [](plan::Plan &p) {
+                p.communicators[1].color = {{}, {0, 1, 2, -1}};
+                first(p, "vote").comm = 1;
+              },
+              "rank 3 is in no group of communicator 1"},
         Break{"context", [](plan::Plan &p) { p.workload.context = int64_t{1} << 40; },
               "expected positions that fit 32 bits"}),
     [](const auto &each) { return std::string(each.param.name); });

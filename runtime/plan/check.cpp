@@ -209,7 +209,7 @@ void Checker::check_communicators() {
     const Communicator &c = plan.communicators[i];
     std::string path = fmt::format("/communicators/{}", i);
     numbered(path + "/id", c.id, i);
-    one_of(path + "/isolation", c.isolation, {"data", "control"});
+    one_of(path + "/isolation", c.isolation, {"data", "control", "prefetch"});
     one_of(path + "/backend", c.backend, {"host", "nccl", "gloo"});
     if (!positive(path + "/size", c.size) || !positive(path + "/count", c.count))
       continue;
@@ -437,7 +437,7 @@ void Checker::check_instruction(const std::string &path, const Instruction &inst
     report(path + "/outputs", "got {} outputs of all_gather, expected one an input: {}",
            instruction.outputs.size(), instruction.inputs.size());
   check_attributes(path, instruction, *op);
-  one_of(path + "/stream", instruction.stream, {"compute", "exchange", "control"});
+  one_of(path + "/stream", instruction.stream, {"compute", "exchange", "prefetch", "control"});
   if (op->layered)
     reference(path + "/layer", instruction.layer,
               static_cast<size_t>(std::max<int64_t>(plan.model.layers, 0)), "layer");

@@ -39,7 +39,7 @@ struct Axis {
 struct Communicator {
   int64_t id = 0;                  // also the order of creation
   std::vector<std::string> groups; // every group of the topology that shares it: ["ep", "ep_in_dp"]
-  std::string isolation;           // data | control: never in one communicator
+  std::string isolation;           // data | control | prefetch: never in one communicator
   std::string backend;             // host | nccl | gloo, as the topology's control_plane and the target say
   int64_t size = 1;                // ranks of one group
   int64_t count = 1;               // groups
@@ -74,7 +74,7 @@ struct Weight {
   int64_t id = 0;
   std::string name;           // its identity in the model: "layers.3.attn.wq_a"
   std::vector<int64_t> shape; // global
-  std::string init;           // normal | gain | bias (runtime/weights)
+  std::string init;           // normal | gain | bias | hc_scale (runtime/weights)
   int64_t fan_in = 1;
   std::vector<WeightSplit> splits;
   bool operator==(const Weight &) const = default;
@@ -91,7 +91,7 @@ struct Instruction {
   std::map<std::string, double> numbers; // integers are exact up to 2⁵³
   std::map<std::string, std::string> words;
   int64_t comm = -1;          // a communicator, for collectives
-  std::string stream;         // compute | exchange | control
+  std::string stream;         // compute | exchange | prefetch | control
   std::vector<int64_t> waits; // instructions of other streams that must have finished first
   int64_t awaits = -1;        // op "await": the collective it completes
   std::string where;          // file:line:column that caused it
@@ -100,9 +100,9 @@ struct Instruction {
 
 // What the compiler says will be sent, and the runtime compares with what was.
 struct LedgerEntry {
-  std::string op;
+  std::string op; // as instructions have it: the runtime counts what it issues by (op, comm)
   std::string group;
-  int64_t comm = -1;
+  int64_t comm = -1; // −1: not issued by the plan's instructions
   int64_t ranks = 1;
   int64_t bytes_per_rank = 0; // sent, each time
   int64_t times = 1;          // a step

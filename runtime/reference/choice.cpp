@@ -12,7 +12,8 @@ namespace {
 std::vector<int32_t> ranked(const Vector &values) {
   std::vector<int32_t> order(values.size());
   std::iota(order.begin(), order.end(), 0);
-  std::stable_sort(order.begin(), order.end(), [&](int32_t a, int32_t b) { return values[a] > values[b]; });
+  std::sort(order.begin(), order.end(),
+            [&](int32_t a, int32_t b) { return values[a] > values[b] || (values[a] == values[b] && a < b); });
   return order;
 }
 

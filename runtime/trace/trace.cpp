@@ -4,8 +4,10 @@
 // "JSON object format" of the Trace Event Format document (ph X complete, s/f flow, C counter, M metadata).
 #include "runtime/trace/trace.h"
 
+#include <algorithm>
 #include <cerrno>
 #include <cstring>
+#include <iterator>
 
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
@@ -15,6 +17,8 @@ namespace {
 
 constexpr std::string_view head = "{\"displayTimeUnit\":\"ms\",\"traceEvents\":[";
 constexpr std::string_view closing = "\n]}\n";
+// Of a plan (runtime/plan/plan.h), in the order of their tracks.
+constexpr std::string_view streams[] = {"compute", "exchange", "prefetch", "control"};
 constexpr size_t flush_bytes = 1 << 18;
 
 std::string json_text(std::string_view text) {
@@ -24,7 +28,7 @@ std::string json_text(std::string_view text) {
 } // namespace
 
 int64_t trace_track(std::string_view stream) {
-  return stream == "compute" ? 0 : stream == "exchange" ? 1 : 2;
+  return std::find(std::begin(streams), std::end(streams), stream) - std::begin(streams);
 }
 
 TraceWriter::~TraceWriter() { close(); }
@@ -87,7 +91,7 @@ void TraceWriter::name_rank(int64_t rank, std::string_view topology) {
   add(fmt::format(R"({{"ph":"M","name":"process_name","pid":{},"args":{{"name":{}}}}})", rank,
                   json_text(fmt::format("rank {}{}{}", rank, topology.empty() ? "" : " of ", topology))));
   add(fmt::format(R"({{"ph":"M","name":"process_sort_index","pid":{0},"args":{{"sort_index":{0}}}}})", rank));
-  for (std::string_view stream : {"compute", "exchange", "control"})
+  for (std::string_view stream : streams)
     add(fmt::format(R"({{"ph":"M","name":"thread_name","pid":{},"tid":{},"args":{{"name":"{}"}}}})", rank,
                     trace_track(stream), stream));
 }

@@ -22,7 +22,7 @@ namespace paratope {
 // One instruction on one rank. Times in microseconds since the run's start.
 struct TraceSpan {
   int64_t rank = 0;
-  std::string_view stream; // compute | exchange | control
+  std::string_view stream; // compute | exchange | prefetch | control
   std::string_view op, name, where;
   int64_t instruction = -1, step = -1;
   double start_us = 0, end_us = 0;

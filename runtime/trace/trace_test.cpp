@@ -29,7 +29,7 @@ TEST_F(Trace, IsValidJsonAfterEveryFlush) {
   EXPECT_EQ(nlohmann::json::parse(contents(path))["traceEvents"].size(), 0u);
   trace.name_rank(0, "say \"hi\"");
   trace.flush();
-  EXPECT_EQ(nlohmann::json::parse(contents(path))["traceEvents"].size(), 5u);
+  EXPECT_EQ(nlohmann::json::parse(contents(path))["traceEvents"].size(), 6u);
   trace.span({.rank = 0,
               .stream = "exchange",
               .op = "dispatch",
@@ -50,12 +50,12 @@ TEST_F(Trace, IsValidJsonAfterEveryFlush) {
   trace.flow(false, 7, 0, 20);
   trace.bytes_in_flight(12, 4096);
   // Without a flush the file still is what it was; then close writes the rest.
-  EXPECT_EQ(nlohmann::json::parse(contents(path))["traceEvents"].size(), 6u);
+  EXPECT_EQ(nlohmann::json::parse(contents(path))["traceEvents"].size(), 7u);
   EXPECT_EQ(trace.close(), "");
   auto events = nlohmann::json::parse(contents(path))["traceEvents"];
-  ASSERT_EQ(events.size(), 9u);
-  EXPECT_EQ(events[6]["id"], events[7]["id"]);
-  EXPECT_EQ(events[8]["args"]["bytes"], 4096);
+  ASSERT_EQ(events.size(), 10u);
+  EXPECT_EQ(events[7]["id"], events[8]["id"]);
+  EXPECT_EQ(events[9]["args"]["bytes"], 4096);
 }
 
 TEST_F(Trace, PathsThatCannotBeWrittenAreErrors) {
