@@ -19,6 +19,7 @@
 
 #include "compiler/passes.h"
 #include "dsl/diagnostic/nearest.h"
+#include "dsl/spec/check.h"
 #include "dsl/topo/bridge.h"
 #include "dsl/topo/convert.h"
 #include "dsl/toml/read.h"
@@ -104,7 +105,11 @@ OwningOpRef<ModuleOp> read_mlir(MLIRContext *context, const std::string &file, D
   }
   llvm::SourceMgr sources;
   sources.AddNewSourceBuffer(std::move(*buffer), llvm::SMLoc());
-  return parseSourceFile<ModuleOp>(sources, ParserConfig(context));
+  OwningOpRef<ModuleOp> module = parseSourceFile<ModuleOp>(sources, ParserConfig(context));
+  if (module) // keys that must agree with each other, as the TOML reader checks them
+    if (std::optional<TopologySpec> spec = topo::to_spec(*module, diagnostics))
+      check(*spec, diagnostics);
+  return module;
 }
 
 OwningOpRef<ModuleOp> read(MLIRContext *context, const std::string &file, const CompileOptions &options, Diagnostics &diagnostics) {

@@ -40,9 +40,8 @@ class CheckShardings : public impl::StepCheckShardingsBase<CheckShardings> {
   }
 
   static std::string label(Operation *op) {
-    auto named = dyn_cast<NameLoc>(op->getLoc());
-    std::string name = op->getName().getStringRef().str();
-    return named ? fmt::format("{} ({})", name, named.getName().str()) : name;
+    std::string kind = op->getName().getStringRef().str(), at = name_of(op);
+    return at.empty() ? kind : fmt::format("{} at {}", kind, at);
   }
 
   static bool wrong(Operation *op, Value value, const std::string &what, const Sharding &has, const std::string &need) {

@@ -105,6 +105,7 @@ class InsertExchange : public impl::StepInsertExchangeBase<InsertExchange> {
         for (unsigned idx = 0; idx < op->getNumOperands(); ++idx)
           good = succeeded(mend(exchange, op, idx)) && good;
       }
+      give_names(program);
     }
     if (!good)
       signalPassFailure();

@@ -50,7 +50,7 @@ struct Experts {
     if (shared) {
       auto ffn = shared.getDefiningOp<FfnOp>();
       if (ffn && shared.hasOneUse() && ffn.getX() == op.getX()) { // the shared expert needs only the share, too
-        ffn->moveBefore(op);
+        ffn->moveBefore(builder().getInsertionBlock(), builder().getInsertionPoint());
         ffn->setOperand(0, x);
         shared.setType(x.getType());
       } else {

@@ -48,11 +48,6 @@ int64_t rows_sent(Value tokens, int64_t top_k, int64_t ranks, int64_t physical, 
   return std::llround(held * distinct * static_cast<double>(ranks - 1) / static_cast<double>(ranks));
 }
 
-std::string name_of(Operation *op) {
-  auto named = dyn_cast<NameLoc>(op->getLoc());
-  return named ? named.getName().str() : "";
-}
-
 // Where in the model a collective stands, and which total it counts to.
 void classify(Operation *op, LedgerLine &line) {
   std::string name = name_of(op);

@@ -212,8 +212,7 @@ private:
     const plan::Operation *known = plan::find_operation(inst.op);
     if (!known)
       return topo::error(op.getLoc(), "unknown-instruction") << "'" << inst.op << "' is no instruction of a plan";
-    if (auto named = dyn_cast<NameLoc>(op.getLoc()))
-      inst.name = named.getName().str();
+    inst.name = name_of(isa<AwaitOp>(op) ? cast<AwaitOp>(op).getPending().getDefiningOp() : &op);
     inst.where = position(op.getLoc());
     if (auto stream = op.getAttrOfType<StringAttr>("stream"))
       inst.stream = stream.str();
@@ -277,9 +276,11 @@ private:
         if (auto word = dyn_cast<StringAttr>(attr.getValue()))
           inst.words[name.str()] = word.str();
     }
-    if (isa<RopeOp, AttentionOp, HeadConcatOp>(op))
-      for (const std::string &axis : sharding_of(op.getOperand(0)).dims[1])
+    if (isa<RopeOp, AttentionOp, HeadConcatOp>(op)) {
+      Sharding sharding = sharding_of(op.getOperand(0));
+      for (const std::string &axis : sharding.dims[1])
         inst.numbers["heads"] /= static_cast<double>(mesh.axis(axis).size);
+    }
   }
 
   // A collective on another stream starts when the instructions that made its operands are done.

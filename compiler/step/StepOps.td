@@ -31,7 +31,7 @@ def Step_PendingType : TypeDef<Step_Dialect, "Pending"> {
   let mnemonic = "pending";
   let summary = "the result of a collective that has been issued and not yet awaited";
   let parameters = (ins ArrayRefParameter<"::mlir::Type">:$types);
-  let assemblyFormat = "`<` $types `>`";
+  let hasCustomAssemblyFormat = 1; // a vote promises nothing, which the declarative format cannot say
 }
 
 class Step_Op<string mnemonic, list<Trait> traits = []> : Op<Step_Dialect, mnemonic, traits>;
@@ -191,7 +191,7 @@ def Step_AwaitOp : Step_Op<"await", [MemoryEffects<[MemRead, MemWrite]>]> {
   let summary = "waits for a collective and gives its results";
   let arguments = (ins Step_PendingType:$pending);
   let results = (outs Variadic<AnyRankedTensor>:$values);
-  let assemblyFormat = "$pending attr-dict `:` type($pending) `->` type($values)";
+  let assemblyFormat = "$pending attr-dict `:` qualified(type($pending)) (`->` type($values)^)?";
   let hasVerifier = 1;
 }
 

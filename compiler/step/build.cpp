@@ -68,6 +68,7 @@ class Build : public impl::StepBuildBase<Build> {
     auto program = ProgramOp::create(step.builder, step.location(), *spec->workload.phase, step.builder.getStrArrayAttr({"real", "placeholder"}));
     step.builder.createBlock(&program.getBody());
     build(step);
+    give_names(program);
   }
 
   void build(StepBuilder &step) {

@@ -30,6 +30,26 @@ void StepDialect::initialize() {
       >();
 }
 
+void give_names(ProgramOp program) {
+  for (Operation &op : program.getBody().front())
+    if (auto named = dyn_cast<NameLoc>(op.getLoc()); named && !op.hasAttr("at") && !isa<WeightOp, AwaitOp>(op))
+      op.setAttr("at", named.getName());
+}
+
+Type PendingType::parse(AsmParser &parser) {
+  SmallVector<Type> types;
+  auto one = [&]() { return parser.parseType(types.emplace_back()); };
+  if (parser.parseCommaSeparatedList(AsmParser::Delimiter::LessGreater, one))
+    return {};
+  return PendingType::get(parser.getContext(), types);
+}
+
+void PendingType::print(AsmPrinter &printer) const {
+  printer << "<";
+  llvm::interleaveComma(getTypes(), printer);
+  printer << ">";
+}
+
 LogicalResult AwaitOp::verify() {
   auto promised = getPending().getType().getTypes();
   if (promised.size() != getNumResults())

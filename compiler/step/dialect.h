@@ -28,6 +28,14 @@ namespace paratope::step {
 inline bool is_collective(mlir::Operation *op) {
   return mlir::isa<VoteOp, AllReduceOp, AllGatherOp, ReduceScatterOp, DispatchOp, CombineOp, FetchOp>(op);
 }
+// Where in the model an op stands ("layers.3.attn"): its attribute `at`, which builders leave to give_names.
+inline std::string name_of(mlir::Operation *op) {
+  auto at = op->getAttrOfType<mlir::StringAttr>("at");
+  return at ? at.str() : "";
+}
+// Turns the names in the locations of freshly made ops into their attribute, which text keeps.
+void give_names(ProgramOp program);
+
 // The group a collective is over.
 inline std::string group_of(mlir::Operation *collective) {
   return mlir::cast<mlir::FlatSymbolRefAttr>(collective->getAttr("group")).getValue().str();

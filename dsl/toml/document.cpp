@@ -12,6 +12,11 @@
 
 #include <fmt/format.h>
 
+// toml++ 3.3 asserts (or, without asserts, lets the compiler assume) that a '[' is followed by a key, which a
+// damaged text need not do, and then handles the case. Its assumptions are turned off; NDEBUG decides which
+// kind it uses.
+#undef NDEBUG
+#define TOML_ASSERT(condition) static_assert(true)
 #define TOML_HEADER_ONLY 1
 #define TOML_EXCEPTIONS 0
 #define TOML_ENABLE_FORMATTERS 0
@@ -168,39 +173,53 @@ bool check_encoding(std::string_view text, const std::string &file, int64_t firs
   return true;
 }
 
-// Dotted keys nest a table for each dot, and the parser's tables are destroyed recursively. Counts the dots
-// of each key, skipping strings and comments; in text that is no TOML it may count wrong, but never too few
-// in a key.
-bool check_dots(std::string_view text, const std::string &file, int64_t first_line,
-                Diagnostics &diagnostics) {
+// What the parser must not be given, found by a lexer that knows only strings, comments and the rest. Up to
+// the parser's first error the two agree on which is which; after it nothing matters.
+struct Scan {
+  std::optional<size_t>
+      too_deep;                // dotted keys nest a table for each dot, and tables are destroyed recursively
+  std::optional<size_t> stray; // the first character outside strings and comments that is not ASCII
+  std::string safe;            // the text with '?' for those, which is no TOML there either: toml++ 3.3 takes
+                               // most of them for unreachable when it looks for blanks
+};
+
+Scan scan(std::string_view text) {
+  Scan result;
   int dots = 0;
-  for (size_t at = 0; at < text.size(); ++at) {
+  auto skip_to = [&](size_t &at, size_t end) {
+    end = std::min(end, text.size());
+    result.safe += text.substr(at, end - at);
+    at = end;
+  };
+  for (size_t at = 0; at < text.size();) {
     const char c = text[at];
     if (c == '"' || c == '\'') {
-      const std::string_view triple = c == '"' ? "\"\"\"" : "'''";
+      const std::string triple(3, c);
       const bool many = text.substr(at).starts_with(triple);
-      at += many ? 3 : 1;
-      while (at < text.size() &&
-             (many ? !text.substr(at).starts_with(triple) : text[at] != c && text[at] != '\n'))
-        at += c == '"' && text[at] == '\\' ? 2 : 1;
-      if (many)
-        at += 2;
-      else if (at < text.size() && text[at] == '\n')
-        dots = 0;
+      size_t end = at + (many ? 3 : 1);
+      while (end < text.size() &&
+             (many ? !text.substr(end).starts_with(triple) : text[end] != c && text[end] != '\n'))
+        end += c == '"' && text[end] == '\\' ? 2 : 1;
+      end += many ? 3 : end < text.size() && text[end] == '\n' ? 0 : 1;
+      for (int extra = 0; many && extra < 2 && end < text.size() && text[end] == c; ++extra)
+        ++end; // """a"""" ends in a quote of its own
+      skip_to(at, end);
     } else if (c == '#') {
-      at = std::min(text.find('\n', at), text.size());
-      dots = 0;
-    } else if (c == '.') {
-      if (++dots > most_dots) {
-        diagnostics.error("nested-too-deep", place(text, at, file, first_line),
-                          fmt::format("expected a key of at most {} dots, got more", most_dots));
-        return false;
-      }
-    } else if (std::string_view("=\n[]{},").find(c) != std::string_view::npos) {
-      dots = 0;
+      skip_to(at, text.find('\n', at));
+    } else if (c & 0x80) {
+      if (!result.stray)
+        result.stray = at;
+      result.safe += '?';
+      at += decode_utf8(text, at).bytes;
+    } else {
+      if (c == '.' && ++dots > most_dots && !result.too_deep)
+        result.too_deep = at;
+      if (std::string_view("=\n[]{},").find(c) != std::string_view::npos)
+        dots = 0;
+      skip_to(at, at + 1);
     }
   }
-  return true;
+  return result;
 }
 
 // The parser's sentence in our form: without "Error while parsing X: ", lowercase, on one line.
@@ -291,15 +310,31 @@ std::optional<Value> parse_document(std::string_view text, const std::string &fi
                       fmt::format("expected a file of at most {} bytes, got {}", most_bytes, text.size()));
     return std::nullopt;
   }
-  if (!check_encoding(text, file, first_line, diagnostics) ||
-      !check_dots(text, file, first_line, diagnostics))
+  if (!check_encoding(text, file, first_line, diagnostics))
     return std::nullopt;
+  const Scan scanned = scan(text);
+  if (scanned.too_deep) {
+    diagnostics.error("nested-too-deep", place(text, *scanned.too_deep, file, first_line),
+                      fmt::format("expected a key of at most {} dots, got more", most_dots));
+    return std::nullopt;
+  }
   Positions positions(text, file, first_line);
-  const toml::parse_result result = toml::parse(text);
+  const toml::parse_result result = toml::parse(scanned.safe);
   if (!result) {
     SourceRange where = positions.range(result.error().source());
     where.end_column = std::max(where.end_column, where.column);
-    diagnostics.error("toml-syntax", where, syntax_message(result.error().description()));
+    std::string message = syntax_message(result.error().description());
+    if (scanned.stray) {
+      SourceRange stray = place(text, *scanned.stray, file, first_line);
+      const size_t bytes = decode_utf8(text, *scanned.stray).bytes;
+      stray.end_column += static_cast<int64_t>(bytes);
+      if (!before(where, stray)) {
+        where = stray;
+        message = fmt::format("only strings and comments may hold characters beyond ASCII, got '{}'",
+                              text.substr(*scanned.stray, bytes));
+      }
+    }
+    diagnostics.error("toml-syntax", where, message);
     return std::nullopt;
   }
   Value document = convert(result.table(), positions);

@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+#include <fmt/format.h>
 #include <gtest/gtest.h>
 
 #include "dsl/toml/document.h"
@@ -101,6 +102,9 @@ TEST(Document, refuses_what_it_cannot_trust) {
   EXPECT_EQ(code_of(std::string("a = 1\0", 6)), "toml-syntax");
   EXPECT_EQ(code_of("a = 1\rb = 2\n"), "toml-syntax");
   EXPECT_EQ(code_of("é = 1 2\n"), "toml-syntax");
+  for (const char *cut :
+       {"[", "[\n", "[=", "[[", "[[\n", "[a.", "[a.\n", "a.", "a.=1", "a = {\n", "a = {=", "a = {b.}"})
+    EXPECT_EQ(code_of(cut), "toml-syntax") << cut;
   EXPECT_EQ(code_of(std::string(17 << 20, '\n')), "file-too-large");
 }
 
@@ -108,6 +112,28 @@ TEST(Document, columns_of_syntax_errors_are_bytes_too) {
   SourceRange where;
   EXPECT_EQ(code_of("a = \"é\" 1\n", &where), "toml-syntax");
   EXPECT_EQ(where.column, 10);
+}
+
+TEST(Document, characters_beyond_ascii_stand_in_strings_and_comments_only) {
+  // Every block that toml++ 3.3 cannot look at: Latin, Cyrillic, Arabic presentation forms, a byte order mark
+  // inside.
+  for (const char *stray : {"é", "я", "日", "\xEF\xBB\x80", "\xEF\xBB\xBF", "\xC2\xA0", "\xF0\x9F\x98\x80"}) {
+    const std::string c = stray;
+    for (const char *around : {"x = 1\n{} = 1\n", "x = 1\na{} = 1\n", "x = 1\na = {}\n", "x = 1\na = 1{}\n",
+                               "x = 1\n[a{}]\n", "x = 1\na = [{}]\n"}) {
+      const std::string text = fmt::format(fmt::runtime(around), c);
+      SourceRange where;
+      EXPECT_EQ(code_of(text, &where), "toml-syntax") << text;
+      EXPECT_EQ(where.line, 2) << text;
+      EXPECT_EQ(static_cast<size_t>(where.column), text.find(c) - 5) << text;
+    }
+    const Value fine = parse(fmt::format("# {0}\n\"{0}\" = '{0}' # {0}\nb = \"\"\"a\"\"\"\" # {0}\n", c));
+    EXPECT_EQ(fine.entries.at(0).value.text, c);
+    EXPECT_EQ(fine.entries.at(1).value.text, "a\"");
+  }
+  SourceRange where;
+  EXPECT_EQ(code_of("a = = 1\né = 1\n", &where), "toml-syntax");
+  EXPECT_EQ(where.line, 1); // the first error, not the first stray character
 }
 
 std::string repeated(const std::string &part, int count) {

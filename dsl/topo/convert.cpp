@@ -120,6 +120,9 @@ OwningOpRef<ModuleOp> to_module(MLIRContext *context, const TopologySpec &spec) 
                      head_written.empty() ? ArrayAttr() : builder.getArrayAttr(head_written));
 
   SectionAttrs machine = to_attrs(context, spec.machine);
+  NamedAttrList levels(machine.fields); // a machine of one node says so
+  levels.set("nodes", builder.getI64IntegerAttr(*spec.machine.nodes));
+  machine.fields = levels.getDictionary(context);
   auto symbol = [&](const Field<std::string> &name, const Field<std::string> &use, const char *otherwise) {
     return builder.getStringAttr(!name->empty() ? *name : !use->empty() ? *use : otherwise);
   };
@@ -218,7 +221,9 @@ static void read_mesh(MeshOp op, TopologySpec &spec) {
     else
       value.product_of = plain(cast<ArrayAttr>(size));
     set(axis.size, op, axis.name, value, was_written(axis.name));
-    (axis.size.written ? spec.axes : spec.layout.axes).push_back(axis);
+    if (axis.size.written)
+      spec.axes.push_back(axis);
+    spec.layout.axes.push_back(axis); // the mesh has every axis, whoever gave its size
   }
   if (auto rule = op.getWorldMaxOf()) {
     std::vector<std::vector<std::string>> products;

@@ -15,10 +15,9 @@ std::string to_dot(ModuleOp module) {
     for (Operation &op : program.getBody().front()) {
       if (isa<step::WeightOp, step::AwaitOp>(op))
         continue;
-      auto named = dyn_cast<NameLoc>(op.getLoc());
       bool collective = step::is_collective(&op);
       text += fmt::format("  n{} [shape={}, label=\"{}{}\\n{}\"];\n", number(&op), collective ? "ellipse, style=filled, fillcolor=lightblue" : "box",
-                          op.getName().stripDialect().str(), collective ? " over " + step::group_of(&op) : "", named ? named.getName().str() : "");
+                          op.getName().stripDialect().str(), collective ? " over " + step::group_of(&op) : "", step::name_of(&op));
       for (Value operand : op.getOperands()) {
         Operation *def = operand.getDefiningOp();
         if (auto await = dyn_cast_or_null<step::AwaitOp>(def))
