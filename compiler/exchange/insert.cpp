@@ -91,6 +91,7 @@ class InsertExchange : public impl::StepInsertExchangeBase<InsertExchange> {
     Exchange exchange(builder, *mesh, *spec);
     bool good = true;
     for (ProgramOp program : module.getOps<ProgramOp>()) {
+      explain_choice(*spec, *mesh, module);
       // Experts first: they replace ops; what is left then needs one collective at most, each by itself.
       for (RoutedExpertsOp experts : llvm::to_vector(program.getOps<RoutedExpertsOp>()))
         good = succeeded(exchange_experts(exchange, experts)) && good;
@@ -109,6 +110,22 @@ class InsertExchange : public impl::StepInsertExchangeBase<InsertExchange> {
     }
     if (!good)
       signalPassFailure();
+  }
+
+  // Why `auto` took the exchange it took.
+  static void explain_choice(const TopologySpec &spec, const MeshView &mesh, ModuleOp module) {
+    int64_t ep = mesh.size_of("ep");
+    if (ep == 1 || *spec.moe.exchange != "auto" || module.getOps<topo::MoeOp>().empty())
+      return;
+    int64_t domain = *spec.machine.scale_up_gpus > 0 ? *spec.machine.scale_up_gpus : *spec.machine.gpus_per_node;
+    const GroupLayout &group = mesh.groups.at("ep");
+    bool inside = contiguous(group) && domain > 0 && domain % group.size == 0;
+    InFlightDiagnostic said = topo::remark(topo::location_of(*module.getOps<topo::MoeOp>().begin(), "exchange"), "exchange-choice")
+                              << "exchange auto is two-stage: ";
+    if (inside)
+      said << "the ep group of " << ep << " ranks lies in one scale-up domain, but the fused kernel is not built yet";
+    else
+      said << "the ep group of " << ep << " ranks spans scale-up domains of " << domain << " GPUs, and the fused kernel needs one";
   }
 
   // Rows of a table that is cut over enp come from their owners.

@@ -60,7 +60,7 @@ FailureOr<MemoryBill> memory_bill(ModuleOp module, const TopologySpec &spec, con
   auto programs = module.getOps<ProgramOp>();
   topo::SizesOp sizes = *module.getOps<topo::SizesOp>().begin();
   std::map<std::string, int64_t> weights;
-  int64_t scales = 0;
+  int64_t scales = 0, engram_scales = 0;
   int64_t activations = 0, exchange = 0;
   for (ProgramOp program : programs) {
     for (WeightOp weight : program.getOps<WeightOp>()) {
@@ -72,7 +72,11 @@ FailureOr<MemoryBill> memory_bill(ModuleOp module, const TopologySpec &spec, con
       for (int64_t dim : shape)
         elements *= dim;
       weights[weight.getPart().str()] += elements * type.getElementType().getIntOrFloatBitWidth() / 8;
-      scales += scale_bytes(elements, type.getElementType());
+      // Engram rows have a scale for each 32 values, gathered whole to every rank at load.
+      if (weight.getPart() == "engram")
+        engram_scales += type.getNumElements() / 32;
+      else
+        scales += scale_bytes(elements, type.getElementType());
     }
     FailureOr<Placement> placement = place_buffers(program, mesh, device_element_bytes);
     if (failed(placement))
@@ -87,8 +91,9 @@ FailureOr<MemoryBill> memory_bill(ModuleOp module, const TopologySpec &spec, con
   int64_t sequences = static_cast<int64_t>(sizes.getTokens()); // of the rank's engine, each rank of which keeps them all
   int64_t context = *spec.workload.context;
   int64_t kv = sequences * kv_bytes_of_sequence(spec, context);
-  for (const char *part : {"attention", "dense", "shared", "gate", "norms", "hyper-connections", "embedding", "experts", "engram", "engram projections"})
+  for (const char *part : {"attention", "dense", "shared", "gate", "norms", "hyper_connections", "embedding", "experts", "engram_projections", "engram"})
     bill.rank_bytes.emplace_back(part, weights[part]);
+  bill.rank_bytes.emplace_back("engram_scales", engram_scales);
   bill.rank_bytes.emplace_back("scales", scales);
   bill.rank_bytes.emplace_back("kv_cache", kv);
   bill.rank_bytes.emplace_back("activations", activations);
@@ -115,6 +120,8 @@ FailureOr<MemoryBill> memory_bill(ModuleOp module, const TopologySpec &spec, con
                                    *spec.moe.expert_dtype));
   bill.notes.push_back(fmt::format("KV cache: {} sequences a rank of {} tokens, {}, in pages of {} tokens", sequences, context + 1,
                                    *spec.attention.kv_dtype, kv_page_tokens));
+  if (engram_scales > 0)
+    bill.notes.push_back(fmt::format("Engram: rows cut over {} ranks, their scales (one byte for 32 values) whole on every rank", mesh.size_of("enp")));
   int64_t tp = mesh.size_of("tp");
   if (tp > 1 && (*spec.model.attention.kind != "gqa" || *spec.model.attention.kv_heads < tp))
     bill.notes.push_back(fmt::format("one KV head: the {} ranks of tp each hold the same KV cache, {:.2f} GB where one copy is {:.2f} GB", tp,

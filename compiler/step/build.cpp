@@ -35,9 +35,9 @@ struct Residual {
     if (streams() == 1)
       return h;
     int64_t n = streams(), mixes = n * n + 2 * n;
-    Value fn = step.weight(name + ".fn", {mixes, n * hidden()}, "f32", "normal", n * hidden(), "hyper-connections");
-    Value scale = step.weight(name + ".scale", {3}, "f32", "hc_scale", 1, "hyper-connections");
-    Value base = step.weight(name + ".base", {mixes}, "f32", "bias", 1, "hyper-connections");
+    Value fn = step.weight(name + ".fn", {mixes, n * hidden()}, "f32", "normal", n * hidden(), "hyper_connections");
+    Value scale = step.weight(name + ".scale", {3}, "f32", "hc_scale", 1, "hyper_connections");
+    Value base = step.weight(name + ".base", {mixes}, "f32", "bias", 1, "hyper_connections");
     auto pre = step.make<HcPreOp>({step.rows(hidden()), step.rows(n + n * n, step.builder.getF32Type())}, h, fn, scale, base, streams_attr());
     mix = pre.getMix();
     return pre.getX();

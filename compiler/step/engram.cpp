@@ -47,9 +47,9 @@ Value build_engram_gate(StepBuilder &step, int64_t layer, Value residual, Value 
   step.at(fmt::format("layers.{}.engram", layer), step.model_op, "engram.layers");
   OpBuilder &b = step.builder;
   SmallVector<Value> weights = {
-      step.weight(prefix + "wkv", {(streams + 1) * hidden, width}, *step.spec.attention.weight_dtype, "normal", width, "engram projections"),
-      step.weight(prefix + "h_norm", {streams * hidden}, "f32", "gain", 1, "engram projections"),
-      step.weight(prefix + "key_norm", {streams * hidden}, "f32", "gain", 1, "engram projections")};
+      step.weight(prefix + "wkv", {(streams + 1) * hidden, width}, *step.spec.attention.weight_dtype, "normal", width, "engram_projections"),
+      step.weight(prefix + "h_norm", {streams * hidden}, "f32", "gain", 1, "engram_projections"),
+      step.weight(prefix + "key_norm", {streams * hidden}, "f32", "gain", 1, "engram_projections")};
   return step
       .make<EngramGateOp>({step.rows(streams * hidden)}, residual, features, weights, b.getI64IntegerAttr(layer), b.getI64IntegerAttr(streams),
                           b.getF64FloatAttr(*step.spec.model.rms_eps))

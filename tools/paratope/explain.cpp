@@ -28,7 +28,7 @@ std::string mesh_text(Loaded &loaded) {
     std::string axis = mlir::cast<mlir::StringAttr>(name).str();
     table.row({axis, fmt::format("{}", mlir::cast<mlir::IntegerAttr>(size).getInt()), place_text(topo::to_range(topo::location_of(mesh, axis)))});
   }
-  std::string text = fmt::format("mesh: {} ranks, layout {}: {}\n", loaded.mesh.world, *loaded.spec.layout_name, *loaded.spec.layout.summary);
+  std::string text = fmt::format("mesh: {} ranks, layout {}\n", loaded.mesh.world, *loaded.spec.layout_name);
   text += table.text();
   text += fmt::format("  {} engines of {} rank{}, each with its own batch of at most {} tokens; {} replica{}\n", static_cast<int64_t>(sizes.getEngines()),
                       loaded.mesh.world / static_cast<int64_t>(sizes.getEngines()),

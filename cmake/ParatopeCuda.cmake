@@ -1,0 +1,43 @@
+# SPDX-License-Identifier: Apache-2.0
+#
+# CUDA where a toolkit is found, PARATOPE_HAVE_CUDA then being ON; nothing otherwise. GPU code is for Hopper (sm_90a); cudart is
+# linked statically, so that a test binary runs on a node that has a driver and nothing else.
+set(PARATOPE_HAVE_CUDA OFF)
+if(PARATOPE_CUDA)
+  include(CheckLanguage)
+  if(NOT CMAKE_CUDA_COMPILER AND EXISTS /usr/local/cuda/bin/nvcc)
+    set(CMAKE_CUDA_COMPILER /usr/local/cuda/bin/nvcc)
+  endif()
+  check_language(CUDA)
+  if(CMAKE_CUDA_COMPILER)
+    set(CMAKE_CUDA_ARCHITECTURES OFF)
+    enable_language(CUDA)
+    set(CMAKE_CUDA_STANDARD 17)
+    set(PARATOPE_HAVE_CUDA ON)
+    find_package(CUDAToolkit REQUIRED)
+    message(STATUS "CUDA ${CMAKE_CUDA_COMPILER_VERSION}: GPU kernels are built for sm_90a")
+  else()
+    message(STATUS "no CUDA toolkit: GPU kernels are not built, everything else is")
+  endif()
+endif()
+
+# paratope_cuda_library(NAME SOURCES… LINK …)
+function(paratope_cuda_library name)
+  cmake_parse_arguments(arg "" "" "SOURCES;LINK" ${ARGN})
+  add_library(${name} STATIC ${arg_SOURCES})
+  target_compile_options(${name} PRIVATE $<$<COMPILE_LANGUAGE:CUDA>:-gencode arch=compute_90a,code=sm_90a -Werror all-warnings>)
+  target_link_libraries(${name} PUBLIC paratope_options CUDA::cudart_static ${arg_LINK})
+endfunction()
+
+# paratope_gpu_test(NAME SOURCES… LINK …): built everywhere a toolkit is, run where a GPU is; exit code 77 means there is none.
+function(paratope_gpu_test name)
+  if(NOT PARATOPE_TESTS)
+    return()
+  endif()
+  cmake_parse_arguments(arg "" "" "SOURCES;LINK" ${ARGN})
+  add_executable(${name} ${arg_SOURCES})
+  target_link_libraries(${name} PRIVATE ${arg_LINK})
+  target_link_options(${name} PRIVATE -static-libstdc++ -static-libgcc)
+  add_test(NAME ${name} COMMAND ${name})
+  set_tests_properties(${name} PROPERTIES SKIP_RETURN_CODE 77 LABELS gpu TIMEOUT 300)
+endfunction()
