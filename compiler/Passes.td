@@ -15,6 +15,7 @@ class ParatopePass<string argument, string text> : Pass<argument, "::mlir::Modul
 def TopoTiny : ParatopePass<"topo-tiny", "shrink the model's widths and the batch, so that a CPU can run the step">;
 def TopoDeriveSizes : ParatopePass<"topo-derive-sizes", "world, engines, replicas and physical experts">;
 def TopoCheckLegality : ParatopePass<"topo-check-legality", "what the axes, the model and the machine allow together">;
+def TopoCheckBuilt : ParatopePass<"topo-check-built", "what is legal, but no step is compiled for yet">;
 def TopoBuildGroups : ParatopePass<"topo-build-groups", "patterns to communicators in closed form, equal ones shared">;
 def StepBuild : ParatopePass<"step-build", "the model's step on sharded tensors, without collectives">;
 def StepInsertExchange : ParatopePass<"step-insert-exchange", "a collective wherever a producer's sharding is not its consumer's">;

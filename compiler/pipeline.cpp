@@ -53,6 +53,7 @@ const std::vector<Stage> &stages() {
       {"size",     "what follows from the file's numbers, before anything is built on them",            When::always,         {createTopoDeriveSizes}},
       {"legality", "what cannot be, said at the key that asks for it, before groups hide the cause",    When::always,         {createTopoCheckLegality}},
       {"group",    "patterns to communicators in closed form: a cost of axes, not of ranks",            When::always,         {createTopoBuildGroups}},
+      {"built",    "what is legal but not built yet, before a step is built that would be wrong",       When::no_program,     {createTopoCheckBuilt}},
       {"step",     "the model's mathematics on sharded tensors, as if communication were free",         When::no_program,     {createStepBuild}},
       {"exchange", "where a producer's sharding is not its consumer's, the collective that makes it so", When::no_collectives, {createStepInsertExchange}},
       {"check",    "the proof that none is missing, and that a GPU holds it",                           When::always,         {createStepCheckShardings, createStepCheckMemory}},
@@ -181,13 +182,25 @@ Compilation compile(const std::string &file, const CompileOptions &options, Diag
       passes.enableVerifier(options.verify_each);
       for (MakePass make : stage.passes)
         passes.addPass(make());
-      bool good = succeeded(passes.run(*result.module));
+      Diagnostics findings;
+      bool good = false;
+      {
+        topo::DiagnosticBridge inner(result.context.get(), findings);
+        good = succeeded(passes.run(*result.module));
+      }
+      bool stop_here = !good && options.legal_suffices && std::string_view(stage.name) == "built";
+      for (paratope::Diagnostic found : findings.all()) {
+        if (stop_here && found.severity == Severity::error)
+          found.severity = Severity::warning;
+        diagnostics.add(std::move(found));
+      }
       result.times.push_back({stage.name, ms_since(start)});
       if (printing) {
         std::string after = text_of(*result.module);
         show(stage.name, after);
         before = std::move(after);
       }
+      result.ok = stop_here;
       if (!good)
         return result;
     }

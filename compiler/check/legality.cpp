@@ -1,17 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // Stage "check", legality: what axes, model, machine and phase allow together. Each rule is one function, finds
-// its own fault, points at the key to change, and says what would be legal. What is legal but not built yet is
-// said here too, so that nobody learns it from a run.
+// its own fault, points at the key to change, and says what would be legal.
 #include <algorithm>
 
 #include "fmt/format.h"
 #include "fmt/ranges.h"
 
+#include "compiler/check/topology_check.h"
 #include "compiler/mesh/view.h"
 #include "compiler/passes.h"
 #include "dsl/topo/bridge.h"
-#include "dsl/topo/convert.h"
 
 using namespace mlir;
 
@@ -33,62 +32,20 @@ std::string divisors(int64_t n, int64_t most = 64) {
   return fmt::format("{}", fmt::join(found, ", "));
 }
 
-class CheckLegality : public impl::TopoCheckLegalityBase<CheckLegality> {
-  ModuleOp module;
-  topo::MeshOp mesh;
-  topo::SizesOp sizes;
-  std::optional<TopologySpec> spec;
-  bool good = true;
+class Legality : public TopologyCheck {
+public:
+  using TopologyCheck::TopologyCheck;
 
-  void runOnOperation() override {
-    module = getOperation();
-    good = true;
-    Diagnostics findings;
-    spec = topo::to_spec(module, findings);
-    if (failed(topo::report(&getContext(), findings)) || !spec)
-      return signalPassFailure();
-    auto all_sizes = module.getOps<topo::SizesOp>();
-    if (all_sizes.empty()) {
-      topo::error(module.getLoc(), "missing-section") << "the module has no topo.sizes: run --topo-derive-sizes first";
-      return signalPassFailure();
-    }
-    mesh = *module.getOps<topo::MeshOp>().begin();
-    sizes = *all_sizes.begin();
+  void run() {
     world_fits_machine();
     axes_divide_world();
     phase_is_decode();
     heads_divide();
     experts_fit();
     exchange_is_possible();
-    ranks_serve();
-    not_built_yet();
-    if (!good)
-      signalPassFailure();
   }
 
-  int64_t size(StringRef axis) {
-    for (auto [name, value] : llvm::zip(mesh.getAxisNames(), mesh.getAxisSizes()))
-      if (cast<StringAttr>(name).getValue() == axis)
-        return cast<IntegerAttr>(value).getInt();
-    return 1;
-  }
-  int64_t world() { return static_cast<int64_t>(sizes.getWorld()); }
-
-  template <class SectionOp> Operation *section() {
-    auto ops = module.getOps<SectionOp>();
-    return ops.empty() ? module.getOperation() : (*ops.begin()).getOperation();
-  }
-
-  void wrong(Operation *op, StringRef key, StringRef code, const std::string &message, const std::string &fix = "",
-             std::vector<std::pair<Location, std::string>> notes = {}) {
-    good = false;
-    InFlightDiagnostic reported = topo::error(topo::location_of(op, key), code) << message;
-    for (const auto &[where, text] : notes)
-      reported.attachNote(where) << text;
-    if (!fix.empty())
-      topo::set_fix(reported, fix);
-  }
-
+private:
   void world_fits_machine() {
     int64_t nodes = *spec->machine.nodes, gpus = *spec->machine.gpus_per_node, total = 0;
     if (__builtin_mul_overflow(nodes, gpus, &total) || world() <= total)
@@ -196,30 +153,16 @@ class CheckLegality : public impl::TopoCheckLegalityBase<CheckLegality> {
         return;
       }
     }
-    wrong(section<topo::MoeOp>(), "exchange", "not-built", "the fused exchange is one persistent GPU kernel, and it is not built yet",
-          "write exchange = \"two-stage\"");
   }
+};
 
-  void ranks_serve() {
-    int64_t serving = size("dp") * size("cp") * size("tp");
-    if (world() > serving && size("enp") > serving && *spec->engram.extra_ranks == "table-only")
-      wrong(mesh, "enp", "not-built",
-            fmt::format("enp = {} adds {} ranks that hold table rows only, and such ranks are not executed yet", size("enp"), world() - serving),
-            "write [engram] extra_ranks = \"serve\"");
-  }
-
-  void not_built_yet() {
-    auto phase = [&](const char *text) { wrong(section<topo::WorkloadOp>(), "phase", "not-built", text, "write phase = \"decode\""); };
-    if (*spec->workload.phase == "prefill")
-      phase("prefill steps are read and their groups are built, but no step is compiled for them yet");
-    for (const char *axis : {"pp", "og", "moe_tp"})
-      if (size(axis) > 1)
-        wrong(mesh, axis, "not-built", fmt::format("groups of {} are built and shown, but the step compiler does not split a step over {} yet", axis, axis),
-              fmt::format("write {} = 1", axis));
-    if (*spec->model.attention.kind == "gqa")
-      wrong(section<topo::ModelOp>(), "attention.kind", "not-built", "steps are compiled for latent and mla attention, not for gqa yet");
-    if (*spec->model.weights != "synthetic")
-      wrong(section<topo::ModelOp>(), "weights", "not-built", "weights are generated: loading them from files is not built yet", "write weights = \"synthetic\"");
+class CheckLegality : public impl::TopoCheckLegalityBase<CheckLegality> {
+  void runOnOperation() override {
+    Legality check(getOperation());
+    if (check.ready)
+      check.run();
+    if (!check.ready || !check.good)
+      signalPassFailure();
   }
 };
 

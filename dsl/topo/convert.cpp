@@ -284,7 +284,7 @@ std::optional<TopologySpec> to_spec(ModuleOp module, Diagnostics &diagnostics) {
   read_section<ScheduleOp>(module, false, spec.schedule, findings);
   bool wrong = findings.has_errors();
   for (const paratope::Diagnostic &found : findings.all())
-    diagnostics.add(found.severity, found.code, found.where, found.message) = found;
+    diagnostics.add(found);
   if (wrong)
     return std::nullopt;
   return spec;

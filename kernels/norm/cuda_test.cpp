@@ -28,7 +28,7 @@ constexpr int skipped = 77;
 
 template <class T> struct DeviceArray {
   T *data = nullptr;
-  explicit DeviceArray(size_t count) { (void)cudaMalloc(&data, std::max<size_t>(count, 1) * sizeof(T)); }
+  explicit DeviceArray(size_t count) { (void)cudaMalloc(reinterpret_cast<void **>(&data), std::max<size_t>(count, 1) * sizeof(T)); }
   ~DeviceArray() { (void)cudaFree(data); }
   DeviceArray(const DeviceArray &) = delete;
   DeviceArray &operator=(const DeviceArray &) = delete;

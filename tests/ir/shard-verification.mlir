@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// RUN: %paratope opt %s -verify-diagnostics -split-input-file
+// RUN: %paratope opt %s -allow-unregistered-dialect -verify-diagnostics -split-input-file
 // A sharding that contradicts itself or its tensor.
 
 // expected-error @+1 {{sharding names 1 dims of a tensor that has 2}}

@@ -23,6 +23,7 @@ int check(const Arguments &arguments) {
     CompileOptions options;
     options.settings = arguments.source.settings;
     options.search = search_path();
+    options.legal_suffices = true;
     Diagnostics found;
     Compilation compilation = compile(file, options, found);
     bool good = compilation.ok && !found.has_errors();
@@ -31,12 +32,10 @@ int check(const Arguments &arguments) {
     if (!arguments.source.json && good)
       print(fmt::format("{}: ok\n", file));
     for (const Diagnostic &one : found.all())
-      all.add(one.severity, one.code, one.where, one.message) = one;
+      all.add(one);
   }
   if (arguments.source.json)
     print(nlohmann::ordered_json{{"ok", ok}, {"diagnostics", to_json(all)}});
-  else if (size_t errors = all.count(Severity::error))
-    print(fmt::format("{} {}\n", errors, errors == 1 ? "error" : "errors"));
   return ok ? exit_good : exit_wrong_input;
 }
 

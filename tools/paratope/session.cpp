@@ -35,9 +35,11 @@ std::vector<std::string> search_path() {
 
 void show(const Diagnostics &diagnostics, bool with_remarks) {
   Diagnostics shown;
+  for (const auto &[file, text] : diagnostics.sources())
+    shown.add_source(file, text);
   for (const Diagnostic &found : diagnostics.all())
     if (with_remarks || found.severity != Severity::remark)
-      shown.add(found.severity, found.code, found.where, found.message) = found;
+      shown.add(found);
   RenderOptions options;
   options.colour = isatty(STDERR_FILENO) && !std::getenv("NO_COLOR");
   render(std::cerr, shown, options);

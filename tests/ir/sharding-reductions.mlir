@@ -1,0 +1,41 @@
+// SPDX-License-Identifier: Apache-2.0
+// RUN: %paratope opt %s --step-check-shardings -verify-diagnostics -split-input-file
+// A reduction takes the sum that is to come over exactly its group.
+
+module {
+  topo.mesh @ranks 8 layout "l" ["dp" = 4, "tp" = 2, "ep" = 8]
+  topo.sizes world 8 engines 4 replicas 1 tokens 2 experts 16 + 0 = 16, 2 a rank engine "tp" slots []
+  topo.group @dp of @ranks by "(dp tp) -> tp dp"
+  topo.group @tp of @ranks by "(dp tp) -> dp tp"
+  topo.group @ep of @ranks by "(edp ep) -> edp ep"
+  step.program @p paths ["real"] {
+    %ids, %pos = step.batch {at = "batch"} : () -> (tensor<8xi32, #topo.shard<[{"dp"}]>>, tensor<8xi32, #topo.shard<[{"dp"}]>>)
+    %t = step.weight "embed" init "normal" fan_in 1 of "embedding" : tensor<512x64xbf16>
+    %h = step.embed %ids, %t {at = "embed"} : (tensor<8xi32, #topo.shard<[{"dp"}]>>, tensor<512x64xbf16>) -> tensor<8x64xbf16, #topo.shard<[{"dp"}, {}]>>
+    // expected-note @+1 {{made by step.weight}}
+    %p = step.weight "p" init "normal" fan_in 1 of "w" : tensor<8x64xbf16, #topo.shard<[{}, {}], partial ["tp"]>>
+    // expected-error @+1 {{step.all_reduce at r: its operand is [{}, {}], partial [tp], expected a partial sum over [dp]}}
+    %r = step.all_reduce %p over @dp {at = "r"} : (tensor<8x64xbf16, #topo.shard<[{}, {}], partial ["tp"]>>) -> !step.pending<tensor<8x64xbf16>>
+    %y = step.await %r : !step.pending<tensor<8x64xbf16>> -> tensor<8x64xbf16>
+  }
+}
+
+// -----
+
+module {
+  topo.mesh @ranks 8 layout "l" ["dp" = 4, "tp" = 2, "ep" = 8]
+  topo.sizes world 8 engines 4 replicas 1 tokens 2 experts 16 + 0 = 16, 2 a rank engine "tp" slots []
+  topo.group @dp of @ranks by "(dp tp) -> tp dp"
+  topo.group @tp of @ranks by "(dp tp) -> dp tp"
+  topo.group @ep of @ranks by "(edp ep) -> edp ep"
+  step.program @p paths ["real"] {
+    %ids, %pos = step.batch {at = "batch"} : () -> (tensor<8xi32, #topo.shard<[{"dp"}]>>, tensor<8xi32, #topo.shard<[{"dp"}]>>)
+    %t = step.weight "embed" init "normal" fan_in 1 of "embedding" : tensor<512x64xbf16>
+    %h = step.embed %ids, %t {at = "embed"} : (tensor<8xi32, #topo.shard<[{"dp"}]>>, tensor<512x64xbf16>) -> tensor<8x64xbf16, #topo.shard<[{"dp"}, {}]>>
+    // expected-note @+1 {{made by step.weight}}
+    %p = step.weight "p" init "normal" fan_in 1 of "w" : tensor<8x64xbf16>
+    // expected-error @+1 {{step.all_reduce at r: its operand is whole on every rank, expected a partial sum over [dp]}}
+    %r = step.all_reduce %p over @dp {at = "r"} : (tensor<8x64xbf16>) -> !step.pending<tensor<8x64xbf16>>
+    %y = step.await %r : !step.pending<tensor<8x64xbf16>> -> tensor<8x64xbf16>
+  }
+}
