@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The whole compiler, in order. Each stage is a pass or two with a reason; between stages the verifiers run, and
+// The whole compiler, in order. Each stage is a pass or two with a reason; between stages the verifiers run,
+// and
 // `--print-after` shows what a stage changed.
 #include "compiler/pipeline.h"
 
@@ -10,19 +11,19 @@
 #include <ostream>
 
 #include "fmt/format.h"
-#include "llvm/Support/MemoryBuffer.h"
-#include "llvm/Support/SourceMgr.h"
-#include "llvm/Support/xxhash.h"
 #include "mlir/IR/Verifier.h"
 #include "mlir/Parser/Parser.h"
 #include "mlir/Pass/PassManager.h"
+#include "llvm/Support/MemoryBuffer.h"
+#include "llvm/Support/SourceMgr.h"
+#include "llvm/Support/xxhash.h"
 
 #include "compiler/passes.h"
 #include "dsl/diagnostic/nearest.h"
 #include "dsl/spec/check.h"
+#include "dsl/toml/read.h"
 #include "dsl/topo/bridge.h"
 #include "dsl/topo/convert.h"
-#include "dsl/toml/read.h"
 
 using namespace mlir;
 
@@ -96,12 +97,14 @@ double ms_since(std::chrono::steady_clock::time_point start) {
 // MLIR text or bytecode.
 OwningOpRef<ModuleOp> read_mlir(MLIRContext *context, const std::string &file, Diagnostics &diagnostics) {
   if (std::filesystem::is_directory(file)) {
-    diagnostics.error("unreadable-file", {file, 0, 0, 0}, fmt::format("cannot read '{}': it is a directory", file));
+    diagnostics.error("unreadable-file", {file, 0, 0, 0},
+                      fmt::format("cannot read '{}': it is a directory", file));
     return {};
   }
   auto buffer = llvm::MemoryBuffer::getFileOrSTDIN(file, /*IsText=*/false);
   if (!buffer) {
-    diagnostics.error("unreadable-file", {file, 0, 0, 0}, fmt::format("cannot read '{}': {}", file, buffer.getError().message()));
+    diagnostics.error("unreadable-file", {file, 0, 0, 0},
+                      fmt::format("cannot read '{}': {}", file, buffer.getError().message()));
     return {};
   }
   llvm::SourceMgr sources;
@@ -113,11 +116,14 @@ OwningOpRef<ModuleOp> read_mlir(MLIRContext *context, const std::string &file, D
   return module;
 }
 
-OwningOpRef<ModuleOp> read(MLIRContext *context, const std::string &file, const CompileOptions &options, Diagnostics &diagnostics) {
-  std::string path = file.substr(0, file.find('#')), extension = std::filesystem::path(path).extension().string();
+OwningOpRef<ModuleOp> read(MLIRContext *context, const std::string &file, const CompileOptions &options,
+                           Diagnostics &diagnostics) {
+  std::string path = file.substr(0, file.find('#')),
+              extension = std::filesystem::path(path).extension().string();
   if (extension == ".mlir" || extension == ".mlirbc" || file == "-") {
     if (!options.settings.empty())
-      diagnostics.error("set-on-mlir", {"--set", 1, 1, 1}, "--set changes TOML files: an .mlir file has no keys to set");
+      diagnostics.error("set-on-mlir", {"--set", 1, 1, 1},
+                        "--set changes TOML files: an .mlir file has no keys to set");
     else
       return read_mlir(context, file, diagnostics);
     return {};
@@ -129,7 +135,8 @@ OwningOpRef<ModuleOp> read(MLIRContext *context, const std::string &file, const 
 } // namespace
 
 std::vector<std::pair<std::string, std::string>> stage_names() {
-  std::vector<std::pair<std::string, std::string>> names = {{"read", "TOML or MLIR to the topo dialect, all errors at once"}};
+  std::vector<std::pair<std::string, std::string>> names = {
+      {"read", "TOML or MLIR to the topo dialect, all errors at once"}};
   for (const Stage &stage : stages())
     names.emplace_back(stage.name, stage.reason);
   return names;
@@ -144,12 +151,15 @@ std::unique_ptr<MLIRContext> make_context() {
 Compilation compile(const std::string &file, const CompileOptions &options, Diagnostics &diagnostics) {
   Compilation result;
   for (const std::string &named : {options.until, options.print_after})
-    if (!named.empty() && named != "all" && llvm::none_of(stage_names(), [&](const auto &stage) { return stage.first == named; })) {
+    if (!named.empty() && named != "all" &&
+        llvm::none_of(stage_names(), [&](const auto &stage) { return stage.first == named; })) {
       std::vector<std::string> names;
       for (const auto &[name, reason] : stage_names())
         names.push_back(name);
       auto near = nearest(named, names);
-      auto &found = diagnostics.error("unknown-stage", {}, fmt::format("there is no stage '{}', expected {}", named, fmt::join(names, " | ")));
+      auto &found = diagnostics.error(
+          "unknown-stage", {},
+          fmt::format("there is no stage '{}', expected {}", named, fmt::join(names, " | ")));
       found.fix = near ? *near : "";
       return result;
     }
@@ -167,7 +177,8 @@ Compilation compile(const std::string &file, const CompileOptions &options, Diag
   auto show = [&](const std::string &stage, const std::string &after) {
     if (!printing || (options.print_after != "all" && options.print_after != stage))
       return;
-    *options.log << fmt::format("// after {}{}\n", stage, after == before && stage != "read" ? " (unchanged)" : "");
+    *options.log << fmt::format("// after {}{}\n", stage,
+                                after == before && stage != "read" ? " (unchanged)" : "");
     if (after != before || stage == "read")
       *options.log << after;
   };

@@ -20,9 +20,9 @@ struct CompileOptions {
   std::vector<std::string> settings; // --set
   std::vector<std::string> search;   // directories with layouts/, models/, machines/
   bool tiny = false;
-  std::string until;                 // the last stage to run; empty: all
-  std::string print_after;           // a stage, or "all": the module goes to `log` where the stage changed it
-  bool legal_suffices = false;       // what is legal but not built yet is a warning, and the last thing looked at
+  std::string until;           // the last stage to run; empty: all
+  std::string print_after;     // a stage, or "all": the module goes to `log` where the stage changed it
+  bool legal_suffices = false; // what is legal but not built yet is a warning, and the last thing looked at
   bool verify_each = true;
   std::ostream *log = nullptr;
 };

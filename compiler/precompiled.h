@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The large headers that every file of the compiler reads anyway, read once. Nothing may rely on them being here:
-// each file includes what it uses.
+// The large headers that every file of the compiler reads anyway, read once. Nothing may rely on them being
+// here: each file includes what it uses.
 #pragma once
 
 #include "fmt/format.h"

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Stage "check", legality: what axes, model, machine and phase allow together. Each rule is one function, finds
-// its own fault, points at the key to change, and says what would be legal.
+// Stage "check", legality: what axes, model, machine and phase allow together. Each rule is one function,
+// finds its own fault, points at the key to change, and says what would be legal.
 #include <algorithm>
 
 #include "fmt/format.h"
@@ -51,14 +51,17 @@ private:
     if (__builtin_mul_overflow(nodes, gpus, &total) || world() <= total)
       return;
     wrong(section<topo::MachineOp>(), "nodes", "too-few-gpus",
-          fmt::format("the topology has {} ranks, the machine {} nodes of {} GPUs: {}", world(), nodes, gpus, total),
-          fmt::format("write nodes = {}", (world() + gpus - 1) / gpus), {{mesh.getLoc(), fmt::format("world = {} ranks", world())}});
+          fmt::format("the topology has {} ranks, the machine {} nodes of {} GPUs: {}", world(), nodes, gpus,
+                      total),
+          fmt::format("write nodes = {}", (world() + gpus - 1) / gpus),
+          {{mesh.getLoc(), fmt::format("world = {} ranks", world())}});
   }
 
   void axes_divide_world() {
     for (const char *axis : {"ep", "enp", "dp", "tp", "cp", "og", "moe_tp", "pp"})
       if (world() % size(axis) != 0)
-        wrong(mesh, axis, "not-divisible", fmt::format("{} = {} does not divide the world of {} ranks", axis, size(axis), world()),
+        wrong(mesh, axis, "not-divisible",
+              fmt::format("{} = {} does not divide the world of {} ranks", axis, size(axis), world()),
               fmt::format("write one of {}", divisors(world())), world_factors());
   }
 
@@ -69,14 +72,16 @@ private:
       for (Attribute row : *rule)
         for (Attribute name : cast<ArrayAttr>(row)) {
           StringRef axis = cast<StringAttr>(name).getValue();
-          notes.emplace_back(topo::location_of(mesh, axis), fmt::format("world is made of {} = {}", axis.str(), size(axis)));
+          notes.emplace_back(topo::location_of(mesh, axis),
+                             fmt::format("world is made of {} = {}", axis.str(), size(axis)));
         }
     return notes;
   }
 
   void phase_is_decode() {
     if (*spec->workload.phase == "decode" && size("cp") > 1)
-      wrong(mesh, "cp", "cp-with-decode", fmt::format("cp = {} splits prompts, and a decode step has none", size("cp")),
+      wrong(mesh, "cp", "cp-with-decode",
+            fmt::format("cp = {} splits prompts, and a decode step has none", size("cp")),
             "write cp = 1, or phase = \"prefill\"",
             {{topo::location_of(section<topo::WorkloadOp>(), "phase"), "phase is \"decode\""}});
   }
@@ -85,26 +90,37 @@ private:
     const AttentionModel &attention = spec->model.attention;
     int64_t tp = size("tp"), heads = *attention.heads, groups = *attention.o_groups;
     if (tp > 1 && heads % tp != 0)
-      wrong(mesh, "tp", "not-divisible", fmt::format("tp = {} does not divide the model's {} heads", tp, heads), fmt::format("write one of {}", divisors(heads)),
-            {{topo::location_of(section<topo::ModelOp>(), "attention.heads"), fmt::format("heads = {}", heads)}});
+      wrong(mesh, "tp", "not-divisible",
+            fmt::format("tp = {} does not divide the model's {} heads", tp, heads),
+            fmt::format("write one of {}", divisors(heads)),
+            {{topo::location_of(section<topo::ModelOp>(), "attention.heads"),
+              fmt::format("heads = {}", heads)}});
     if (tp > 1 && *attention.kind == "latent" && groups > 0 && heads % tp == 0 && groups % tp != 0)
-      wrong(mesh, "tp", "not-divisible", fmt::format("tp = {} does not divide the model's {} output groups", tp, groups),
+      wrong(mesh, "tp", "not-divisible",
+            fmt::format("tp = {} does not divide the model's {} output groups", tp, groups),
             fmt::format("write one of {}", divisors(groups)),
-            {{topo::location_of(section<topo::ModelOp>(), "attention.o_groups"), fmt::format("o_groups = {}", groups)}});
+            {{topo::location_of(section<topo::ModelOp>(), "attention.o_groups"),
+              fmt::format("o_groups = {}", groups)}});
     if (groups > 0 && heads % groups != 0)
-      wrong(section<topo::ModelOp>(), "attention.o_groups", "not-divisible", fmt::format("o_groups = {} does not divide {} heads", groups, heads));
+      wrong(section<topo::ModelOp>(), "attention.o_groups", "not-divisible",
+            fmt::format("o_groups = {} does not divide {} heads", groups, heads));
     int64_t og = size("og");
     if (og > 1 && (groups == 0 || groups % og != 0))
-      wrong(mesh, "og", "not-divisible", fmt::format("og = {} does not divide the model's {} output groups", og, groups),
+      wrong(mesh, "og", "not-divisible",
+            fmt::format("og = {} does not divide the model's {} output groups", og, groups),
             groups > 0 ? fmt::format("write one of {}", divisors(groups)) : "write og = 1");
     if (*attention.rope_dim % 2 != 0)
-      wrong(section<topo::ModelOp>(), "attention.rope_dim", "odd-rope-dim", fmt::format("rope rotates pairs: rope_dim = {} is odd", *attention.rope_dim));
+      wrong(section<topo::ModelOp>(), "attention.rope_dim", "odd-rope-dim",
+            fmt::format("rope rotates pairs: rope_dim = {} is odd", *attention.rope_dim));
     if (tp > 1 && spec->model.moe.dense_layers.value > 0 && spec->model.moe.dense_width.value % tp != 0)
-      wrong(mesh, "tp", "not-divisible", fmt::format("tp = {} does not divide the dense width {}", tp, *spec->model.moe.dense_width));
+      wrong(mesh, "tp", "not-divisible",
+            fmt::format("tp = {} does not divide the dense width {}", tp, *spec->model.moe.dense_width));
     int64_t layers = *spec->model.layers;
-    if (!attention.compress_ratios->empty() && static_cast<int64_t>(attention.compress_ratios->size()) != layers)
+    if (!attention.compress_ratios->empty() &&
+        static_cast<int64_t>(attention.compress_ratios->size()) != layers)
       wrong(section<topo::ModelOp>(), "attention.compress_ratios", "wrong-length",
-            fmt::format("compress_ratios lists {} layers, the model has {}", attention.compress_ratios->size(), layers));
+            fmt::format("compress_ratios lists {} layers, the model has {}",
+                        attention.compress_ratios->size(), layers));
   }
 
   void experts_fit() {
@@ -112,29 +128,36 @@ private:
     int64_t ep = size("ep");
     if (*moe.routed == 0) {
       if (ep > 1)
-        wrong(mesh, "ep", "no-experts", fmt::format("ep = {} splits experts, and the model has none", ep), "write ep = 1");
+        wrong(mesh, "ep", "no-experts", fmt::format("ep = {} splits experts, and the model has none", ep),
+              "write ep = 1");
       return;
     }
     if (*moe.top_k < 1 || *moe.top_k > *moe.routed)
-      wrong(section<topo::ModelOp>(), "moe.top_k", "out-of-range", fmt::format("top_k = {}, expected 1 to {} (routed)", *moe.top_k, *moe.routed));
+      wrong(section<topo::ModelOp>(), "moe.top_k", "out-of-range",
+            fmt::format("top_k = {}, expected 1 to {} (routed)", *moe.top_k, *moe.routed));
     if (*moe.width < 1)
-      wrong(section<topo::ModelOp>(), "moe.width", "missing-key", "a model with routed experts needs their width");
+      wrong(section<topo::ModelOp>(), "moe.width", "missing-key",
+            "a model with routed experts needs their width");
     if (*moe.routed % *moe.groups != 0 || *moe.top_groups > *moe.groups)
       wrong(section<topo::ModelOp>(), "moe.groups", "not-divisible",
-            fmt::format("{} groups of which {} are used do not fit {} experts", *moe.groups, *moe.top_groups, *moe.routed));
+            fmt::format("{} groups of which {} are used do not fit {} experts", *moe.groups, *moe.top_groups,
+                        *moe.routed));
     else if (*moe.routed / *moe.groups * *moe.top_groups < *moe.top_k)
       wrong(section<topo::ModelOp>(), "moe.top_groups", "out-of-range",
-            fmt::format("{} groups hold {} experts, fewer than top_k = {}", *moe.top_groups, *moe.routed / *moe.groups * *moe.top_groups, *moe.top_k));
+            fmt::format("{} groups hold {} experts, fewer than top_k = {}", *moe.top_groups,
+                        *moe.routed / *moe.groups * *moe.top_groups, *moe.top_k));
     const RoutingSpec &routing = spec->workload.routing;
     if (*routing.kind == "hot" && *routing.expert >= *moe.routed)
       wrong(section<topo::WorkloadOp>(), "routing.expert", "out-of-range",
-            fmt::format("routing sends every token to expert {}, the model has 0 to {}", *routing.expert, *moe.routed - 1));
+            fmt::format("routing sends every token to expert {}, the model has 0 to {}", *routing.expert,
+                        *moe.routed - 1));
   }
 
   void exchange_is_possible() {
     if (*spec->moe.exchange != "fused" || size("ep") == 1)
       return;
-    int64_t domain = *spec->machine.scale_up_gpus > 0 ? *spec->machine.scale_up_gpus : *spec->machine.gpus_per_node;
+    int64_t domain =
+        *spec->machine.scale_up_gpus > 0 ? *spec->machine.scale_up_gpus : *spec->machine.gpus_per_node;
     FailureOr<MeshView> view = view_mesh(module);
     if (failed(view)) {
       good = false;
@@ -147,9 +170,11 @@ private:
       int64_t first = rank_of(ep->second, 0, 0), rank = rank_of(ep->second, 0, member);
       if (rank / domain != first / domain) {
         wrong(section<topo::MoeOp>(), "exchange", "fused-across-domains",
-              fmt::format("the fused exchange needs the ep group in one scale-up domain: domain {} of {} GPUs holds rank {} of the group, rank {} lies outside",
+              fmt::format("the fused exchange needs the ep group in one scale-up domain: domain {} of {} "
+                          "GPUs holds rank {} of the group, rank {} lies outside",
                           first / domain, domain, first, rank),
-              "write exchange = \"two-stage\"", {{mesh.getLoc(), fmt::format("ep group of {} ranks", ep->second.size)}});
+              "write exchange = \"two-stage\"",
+              {{mesh.getLoc(), fmt::format("ep group of {} ranks", ep->second.size)}});
         return;
       }
     }

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Stage "check", capacity: a step that does not fit the machine's GPU is an error, itemised, before anything else
-// is said about it.
+// Stage "check", capacity: a step that does not fit the machine's GPU is an error, itemised, before anything
+// else is said about it.
 #include "fmt/format.h"
 
 #include "compiler/memory/bill.h"
@@ -37,17 +37,21 @@ class CheckMemory : public impl::StepCheckMemoryBase<CheckMemory> {
     for (topo::WorkloadOp op : module.getOps<topo::WorkloadOp>())
       workload = op;
     auto gb = [](int64_t bytes) { return static_cast<double>(bytes) / 1e9; };
-    InFlightDiagnostic reported = topo::error(topo::location_of(workload, "tokens_per_rank"), "does-not-fit")
-                                  << fmt::format("a rank needs {:.2f} GB, a {} has {:.2f} GB", gb(bill->total), *spec->machine.gpu_name, gb(bill->capacity));
+    InFlightDiagnostic reported =
+        topo::error(topo::location_of(workload, "tokens_per_rank"), "does-not-fit")
+        << fmt::format("a rank needs {:.2f} GB, a {} has {:.2f} GB", gb(bill->total), *spec->machine.gpu_name,
+                       gb(bill->capacity));
     for (const auto &[item, bytes] : bill->rank_bytes)
       if (bytes > 0)
-        reported.attachNote(UnknownLoc::get(&getContext())) << fmt::format("{:>18} {:10.3f} GB", item, gb(bytes));
+        reported.attachNote(UnknownLoc::get(&getContext()))
+            << fmt::format("{:>18} {:10.3f} GB", item, gb(bytes));
     std::string fix;
     if (bill->largest_tokens_per_rank > 0)
       fix += fmt::format("tokens_per_rank = {}", bill->largest_tokens_per_rank);
     if (bill->largest_context > 0)
       fix += fmt::format("{}context = {}", fix.empty() ? "" : " or ", bill->largest_context);
-    topo::set_fix(reported, fix.empty() ? "no batch fits: split the model over more ranks" : "the largest that fits: " + fix);
+    topo::set_fix(reported, fix.empty() ? "no batch fits: split the model over more ranks"
+                                        : "the largest that fits: " + fix);
     signalPassFailure();
   }
 };

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Stage "check", shardings: a proof that no op sees a value split, whole or partial in a way it does not expect,
-// for programs the compiler built and for those edited by hand. Compute ops by the rules of step/shardings.h;
-// each collective by what it does to a sharding.
+// Stage "check", shardings: a proof that no op sees a value split, whole or partial in a way it does not
+// expect, for programs the compiler built and for those edited by hand. Compute ops by the rules of
+// step/shardings.h; each collective by what it does to a sharding.
 #include "fmt/format.h"
 #include "fmt/ranges.h"
 
@@ -32,7 +32,8 @@ class CheckShardings : public impl::StepCheckShardingsBase<CheckShardings> {
     bool good = true;
     for (ProgramOp program : module.getOps<ProgramOp>())
       for (Operation &op : program.getBody().front()) {
-        bool fine = known_axes(&op, *view) && (is_collective(&op) ? collective(&op, *view) : compute(&op, *view));
+        bool fine =
+            known_axes(&op, *view) && (is_collective(&op) ? collective(&op, *view) : compute(&op, *view));
         good = fine && good;
       }
     if (!good)
@@ -44,9 +45,11 @@ class CheckShardings : public impl::StepCheckShardingsBase<CheckShardings> {
     return at.empty() ? kind : fmt::format("{} at {}", kind, at);
   }
 
-  static bool wrong(Operation *op, Value value, const std::string &what, const Sharding &has, const std::string &need) {
+  static bool wrong(Operation *op, Value value, const std::string &what, const Sharding &has,
+                    const std::string &need) {
     InFlightDiagnostic reported = topo::error(op->getLoc(), "wrong-sharding")
-                                  << label(op) << ": " << what << " is " << to_string(has) << ", expected " << need;
+                                  << label(op) << ": " << what << " is " << to_string(has) << ", expected "
+                                  << need;
     if (Operation *def = value.getDefiningOp())
       reported.attachNote(def->getLoc()) << "made by " << label(def);
     return false;
@@ -60,7 +63,8 @@ class CheckShardings : public impl::StepCheckShardingsBase<CheckShardings> {
         for (const Axes &axes : sharding.dims)
           for (const std::string &axis : axes)
             if (!view.has_axis(axis)) {
-              topo::error(op->getLoc(), "unknown-axis") << label(op) << ": its result is split over '" << axis << "', which is no axis of the mesh";
+              topo::error(op->getLoc(), "unknown-axis")
+                  << label(op) << ": its result is split over '" << axis << "', which is no axis of the mesh";
               return false;
             }
       }
@@ -78,7 +82,8 @@ class CheckShardings : public impl::StepCheckShardingsBase<CheckShardings> {
     for (OpResult result : op->getResults()) {
       Sharding gives = result_sharding(op, result.getResultNumber(), view);
       if (sharding_of(result) != gives)
-        return wrong(op, result, fmt::format("result {}", result.getResultNumber()), sharding_of(result), to_string(gives));
+        return wrong(op, result, fmt::format("result {}", result.getResultNumber()), sharding_of(result),
+                     to_string(gives));
     }
     return true;
   }
@@ -91,7 +96,9 @@ class CheckShardings : public impl::StepCheckShardingsBase<CheckShardings> {
     }
     if (!awaited_once(op))
       return false;
-    auto result = [&](size_t idx) { return sharding_of(cast<PendingType>(op->getResult(0).getType()).getTypes()[idx]); };
+    auto result = [&](size_t idx) {
+      return sharding_of(cast<PendingType>(op->getResult(0).getType()).getTypes()[idx]);
+    };
     Axes outside = view.outside(group);
     if (auto reduce = dyn_cast<AllReduceOp>(op)) {
       Sharding has = sharding_of(reduce.getX()), summed = has;
@@ -103,14 +110,16 @@ class CheckShardings : public impl::StepCheckShardingsBase<CheckShardings> {
     if (auto scatter = dyn_cast<ReduceScatterOp>(op)) {
       Sharding has = sharding_of(scatter.getX());
       if (has.partial != Axes{group} || has.dims[0] != outside)
-        return wrong(op, scatter.getX(), "its operand", has, fmt::format("[{{{}}}, {{}}], partial [{}]", fmt::join(outside, ", "), group));
+        return wrong(op, scatter.getX(), "its operand", has,
+                     fmt::format("[{{{}}}, {{}}], partial [{}]", fmt::join(outside, ", "), group));
       return (result(0).partial.empty() && view.covers_world(result(0).dims[0])) ||
              wrong(op, op->getResult(0), "its result", result(0), "rows that differ on every rank");
     }
     if (auto gather = dyn_cast<AllGatherOp>(op)) {
       for (auto [idx, x] : llvm::enumerate(gather.getXs())) {
         Sharding has = sharding_of(x), gives = result(idx);
-        bool last = !has.dims[0].empty() && has.dims[0].back() == group && Axes(has.dims[0].begin(), has.dims[0].end() - 1) == gives.dims[0];
+        bool last = !has.dims[0].empty() && has.dims[0].back() == group &&
+                    Axes(has.dims[0].begin(), has.dims[0].end() - 1) == gives.dims[0];
         bool all = view.covers_world(has.dims[0]) && gives.dims[0] == outside;
         if (!has.partial.empty() || !(last || all))
           return wrong(op, x, fmt::format("operand {}", idx), has, fmt::format("rows split over {}", group));
@@ -125,14 +134,16 @@ class CheckShardings : public impl::StepCheckShardingsBase<CheckShardings> {
           rows.push_back(cast<StringAttr>(axis).str());
       if (!has.partial.empty() || !has.dims[1].empty() || !view.covers_world(rows))
         return wrong(op, dispatch.getX(), "what it sends", has,
-                     fmt::format("whole rows, split over all {} ranks (tokens that several ranks of '{}' hold would arrive more than once)",
+                     fmt::format("whole rows, split over all {} ranks (tokens that several ranks of '{}' "
+                                 "hold would arrive more than once)",
                                  view.world, group));
       for (Value other : {dispatch.getIdx(), dispatch.getWeights()})
         if (sharding_of(other) != has)
           return wrong(op, other, "its routing", sharding_of(other), to_string(has));
       Axes by_expert = outside;
       by_expert.push_back(group);
-      return result(0).dims[0] == by_expert || wrong(op, op->getResult(0), "its result", result(0), fmt::format("rows by expert over {}", group));
+      return result(0).dims[0] == by_expert || wrong(op, op->getResult(0), "its result", result(0),
+                                                     fmt::format("rows by expert over {}", group));
     }
     if (auto combine = dyn_cast<CombineOp>(op)) {
       Axes by_expert = outside;
@@ -141,7 +152,8 @@ class CheckShardings : public impl::StepCheckShardingsBase<CheckShardings> {
       if (!has.partial.empty() || has.dims[0] != by_expert)
         return wrong(op, combine.getRows(), "its operand", has, fmt::format("rows by expert over {}", group));
       if (combine.getShared() && sharding_of(combine.getShared()) != result(0))
-        return wrong(op, combine.getShared(), "the shared expert's output", sharding_of(combine.getShared()), to_string(result(0)));
+        return wrong(op, combine.getShared(), "the shared expert's output", sharding_of(combine.getShared()),
+                     to_string(result(0)));
       return true;
     }
     if (auto fetch = dyn_cast<FetchOp>(op)) {
@@ -160,7 +172,8 @@ class CheckShardings : public impl::StepCheckShardingsBase<CheckShardings> {
       awaits += isa<AwaitOp>(user);
     if (awaits == 1)
       return true;
-    topo::error(op->getLoc(), "not-awaited") << label(op) << " is awaited " << awaits << " times, expected once";
+    topo::error(op->getLoc(), "not-awaited")
+        << label(op) << " is awaited " << awaits << " times, expected once";
     return false;
   }
 };

@@ -15,7 +15,8 @@ TopologyCheck::TopologyCheck(ModuleOp checked) : module(checked) {
     return;
   auto all_sizes = module.getOps<topo::SizesOp>();
   if (all_sizes.empty()) {
-    topo::error(module.getLoc(), "missing-section") << "the module has no topo.sizes: run --topo-derive-sizes first";
+    topo::error(module.getLoc(), "missing-section")
+        << "the module has no topo.sizes: run --topo-derive-sizes first";
     return;
   }
   mesh = *module.getOps<topo::MeshOp>().begin();
@@ -31,7 +32,8 @@ int64_t TopologyCheck::size(StringRef axis) {
   return 1;
 }
 
-void TopologyCheck::wrong(Operation *op, StringRef key, StringRef code, const std::string &message, const std::string &fix,
+void TopologyCheck::wrong(Operation *op, StringRef key, StringRef code, const std::string &message,
+                          const std::string &fix,
                           const std::vector<std::pair<Location, std::string>> &notes) {
   good = false;
   InFlightDiagnostic reported = topo::error(topo::location_of(op, key), code) << message;

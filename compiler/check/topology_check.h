@@ -32,7 +32,8 @@ public:
   }
 
   // An error at `key` of `op`.
-  void wrong(mlir::Operation *op, llvm::StringRef key, llvm::StringRef code, const std::string &message, const std::string &fix = "",
+  void wrong(mlir::Operation *op, llvm::StringRef key, llvm::StringRef code, const std::string &message,
+             const std::string &fix = "",
              const std::vector<std::pair<mlir::Location, std::string>> &notes = {});
 };
 

@@ -12,7 +12,8 @@ namespace paratope::step {
 
 class Exchange {
 public:
-  Exchange(mlir::OpBuilder &builder, const MeshView &mesh, const TopologySpec &spec) : builder(builder), mesh(mesh), spec(spec) {}
+  Exchange(mlir::OpBuilder &builder, const MeshView &mesh, const TopologySpec &spec)
+      : builder(builder), mesh(mesh), spec(spec) {}
 
   mlir::OpBuilder &builder;
   const MeshView &mesh;
@@ -23,11 +24,12 @@ public:
   // This rank's share of rows that are whole over `axis`.
   mlir::Value slice_rows(mlir::Location where, mlir::Value x, const std::string &axis);
   // Rows of all of `group`: dim 0 of each value then has the axes `rows`. `gather` is the pending collective.
-  llvm::SmallVector<mlir::Value> all_gather(mlir::Location where, mlir::ValueRange xs, const std::string &group,
-                                            const std::vector<std::string> &rows, mlir::Value *gather = nullptr);
+  llvm::SmallVector<mlir::Value> all_gather(mlir::Location where, mlir::ValueRange xs,
+                                            const std::string &group, const std::vector<std::string> &rows,
+                                            mlir::Value *gather = nullptr);
   // Undoes `gather` on a value that is partial over `group`: each rank its own rows of the sum.
-  mlir::Value reduce_scatter(mlir::Location where, mlir::Value x, const std::string &group, mlir::Value gather,
-                             const std::vector<std::string> &rows);
+  mlir::Value reduce_scatter(mlir::Location where, mlir::Value x, const std::string &group,
+                             mlir::Value gather, const std::vector<std::string> &rows);
   llvm::SmallVector<mlir::Value> await(mlir::Location where, mlir::Value pending);
 };
 

@@ -1,13 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Stage "exchange": walk the program, and wherever a value's sharding is not what its user needs, insert the one
-// collective that makes it so:
+// Stage "exchange": walk the program, and wherever a value's sharding is not what its user needs, insert the
+// one collective that makes it so:
 //
 //     has                        needs            gets
 //     [t, {}] partial [tp]       [t, {}]          all_reduce over tp
 //     [t, {}]                    [t + tp, {}]     slice_rows (local)
 //     [t + tp, {}]               [t, {}]          all_gather over tp
-//     tokens and split experts                    dispatch … combine, or all_gather … reduce_scatter (moe.cpp)
+//     tokens and split experts                    dispatch … combine, or all_gather … reduce_scatter
+//     (moe.cpp)
 //
 // A difference that no single collective mends is an error at the op that needs the other sharding.
 #include "compiler/exchange/exchange.h"
@@ -43,7 +44,8 @@ SmallVector<Value> Exchange::await(Location where, Value pending) {
 Value Exchange::all_reduce(Location where, Value x, const std::string &group) {
   Sharding sharding = sharding_of(x);
   auto type = with_rows(x, sharding.dims[0]);
-  Value pending = AllReduceOp::create(builder, where, PendingType::get(builder.getContext(), {type}), symbol(builder, group), x);
+  Value pending = AllReduceOp::create(builder, where, PendingType::get(builder.getContext(), {type}),
+                                      symbol(builder, group), x);
   return await(where, pending)[0];
 }
 
@@ -53,21 +55,23 @@ Value Exchange::slice_rows(Location where, Value x, const std::string &axis) {
   return SliceRowsOp::create(builder, where, with_rows(x, rows), x, builder.getStringAttr(axis));
 }
 
-SmallVector<Value> Exchange::all_gather(Location where, ValueRange xs, const std::string &group, const std::vector<std::string> &rows,
-                                        Value *gather) {
+SmallVector<Value> Exchange::all_gather(Location where, ValueRange xs, const std::string &group,
+                                        const std::vector<std::string> &rows, Value *gather) {
   SmallVector<Type> types;
   for (Value x : xs)
     types.push_back(with_rows(x, rows));
-  Value pending = AllGatherOp::create(builder, where, PendingType::get(builder.getContext(), types), symbol(builder, group), xs);
+  Value pending = AllGatherOp::create(builder, where, PendingType::get(builder.getContext(), types),
+                                      symbol(builder, group), xs);
   if (gather)
     *gather = pending;
   return await(where, pending);
 }
 
-Value Exchange::reduce_scatter(Location where, Value x, const std::string &group, Value gather, const std::vector<std::string> &rows) {
+Value Exchange::reduce_scatter(Location where, Value x, const std::string &group, Value gather,
+                               const std::vector<std::string> &rows) {
   auto type = with_rows(x, rows);
-  Value pending =
-      ReduceScatterOp::create(builder, where, PendingType::get(builder.getContext(), {type}), symbol(builder, group), x, gather);
+  Value pending = ReduceScatterOp::create(builder, where, PendingType::get(builder.getContext(), {type}),
+                                          symbol(builder, group), x, gather);
   return await(where, pending)[0];
 }
 
@@ -117,25 +121,32 @@ class InsertExchange : public impl::StepInsertExchangeBase<InsertExchange> {
     int64_t ep = mesh.size_of("ep");
     if (ep == 1 || *spec.moe.exchange != "auto" || module.getOps<topo::MoeOp>().empty())
       return;
-    int64_t domain = *spec.machine.scale_up_gpus > 0 ? *spec.machine.scale_up_gpus : *spec.machine.gpus_per_node;
+    int64_t domain =
+        *spec.machine.scale_up_gpus > 0 ? *spec.machine.scale_up_gpus : *spec.machine.gpus_per_node;
     const GroupLayout &group = mesh.groups.at("ep");
     bool inside = contiguous(group) && domain > 0 && domain % group.size == 0;
-    InFlightDiagnostic said = topo::remark(topo::location_of(*module.getOps<topo::MoeOp>().begin(), "exchange"), "exchange-choice")
-                              << "exchange auto is two-stage: ";
+    InFlightDiagnostic said =
+        topo::remark(topo::location_of(*module.getOps<topo::MoeOp>().begin(), "exchange"), "exchange-choice")
+        << "exchange auto is two-stage: ";
     if (inside)
-      said << "the ep group of " << ep << " ranks lies in one scale-up domain, but the fused kernel is not built yet";
+      said << "the ep group of " << ep
+           << " ranks lies in one scale-up domain, but the fused kernel is not built yet";
     else
-      said << "the ep group of " << ep << " ranks spans scale-up domains of " << domain << " GPUs, and the fused kernel needs one";
+      said << "the ep group of " << ep << " ranks spans scale-up domains of " << domain
+           << " GPUs, and the fused kernel needs one";
   }
 
   // Rows of a table that is cut over enp come from their owners.
   static LogicalResult fetch(Exchange &exchange, EngramGatherOp gather) {
     if (!exchange.mesh.groups.count("enp"))
-      return topo::error(gather.getLoc(), "no-group") << "the model has Engram tables, and the layout has no group 'enp' to fetch their rows over";
+      return topo::error(gather.getLoc(), "no-group")
+             << "the model has Engram tables, and the layout has no group 'enp' to fetch their rows over";
     OpBuilder &b = exchange.builder;
     b.setInsertionPoint(gather);
-    Value pending = FetchOp::create(b, gather.getLoc(), PendingType::get(b.getContext(), {gather.getFeatures().getType()}),
-                                    FlatSymbolRefAttr::get(b.getContext(), "enp"), gather.getRows(), gather.getTable(), gather.getLayerAttr());
+    Value pending = FetchOp::create(b, gather.getLoc(),
+                                    PendingType::get(b.getContext(), {gather.getFeatures().getType()}),
+                                    FlatSymbolRefAttr::get(b.getContext(), "enp"), gather.getRows(),
+                                    gather.getTable(), gather.getLayerAttr());
     gather.getFeatures().replaceAllUsesWith(exchange.await(gather.getLoc(), pending)[0]);
     gather.erase();
     return success();
@@ -158,19 +169,23 @@ class InsertExchange : public impl::StepInsertExchangeBase<InsertExchange> {
       return success();
     }
     auto extends = [](const std::vector<std::string> &longer, const std::vector<std::string> &shorter) {
-      return longer.size() == shorter.size() + 1 && std::equal(shorter.begin(), shorter.end(), longer.begin());
+      return longer.size() == shorter.size() + 1 &&
+             std::equal(shorter.begin(), shorter.end(), longer.begin());
     };
-    bool same_columns = has.dims.size() == need->dims.size() && std::equal(has.dims.begin() + 1, has.dims.end(), need->dims.begin() + 1);
+    bool same_columns = has.dims.size() == need->dims.size() &&
+                        std::equal(has.dims.begin() + 1, has.dims.end(), need->dims.begin() + 1);
     if (same_columns && has.partial.empty() && extends(need->dims[0], has.dims[0])) {
       op->setOperand(idx, exchange.slice_rows(op->getLoc(), x, need->dims[0].back()));
       return success();
     }
-    if (same_columns && has.partial.empty() && extends(has.dims[0], need->dims[0]) && exchange.mesh.groups.count(has.dims[0].back())) {
+    if (same_columns && has.partial.empty() && extends(has.dims[0], need->dims[0]) &&
+        exchange.mesh.groups.count(has.dims[0].back())) {
       op->setOperand(idx, exchange.all_gather(op->getLoc(), x, has.dims[0].back(), need->dims[0])[0]);
       return success();
     }
-    return topo::error(op->getLoc(), "no-exchange") << "operand " << idx << " of " << op->getName() << " is " << to_string(has) << " but is needed as "
-                                                    << to_string(*need) << ", and no one collective makes it so";
+    return topo::error(op->getLoc(), "no-exchange")
+           << "operand " << idx << " of " << op->getName() << " is " << to_string(has) << " but is needed as "
+           << to_string(*need) << ", and no one collective makes it so";
   }
 };
 

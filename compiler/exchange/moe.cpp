@@ -5,9 +5,10 @@
 //     two-stage     x ─ dispatch ─▶ rows by expert ─ expert_ffn ─ combine (+ shared) ─▶ y        2 exchanges
 //     all-gather    x ─ all_gather ─▶ every token ─ local experts ─ reduce_scatter ─▶ y          2 exchanges
 //
-// Under tensor parallelism every rank of tp has the same tokens. Either rank j of tp takes share j of them and the
-// results are gathered over tp ("split"), or each dispatches them all ("replicated"). Where an ep group's ranks hold
-// the same tokens anyway, all-gather has nothing to gather and one all_reduce adds the parts.
+// Under tensor parallelism every rank of tp has the same tokens. Either rank j of tp takes share j of them
+// and the results are gathered over tp ("split"), or each dispatches them all ("replicated"). Where an ep
+// group's ranks hold the same tokens anyway, all-gather has nothing to gather and one all_reduce adds the
+// parts.
 #include "compiler/exchange/exchange.h"
 #include "dsl/topo/bridge.h"
 
@@ -32,7 +33,8 @@ struct Experts {
   OpBuilder &builder() { return exchange.builder; }
   const MeshView &mesh() { return exchange.mesh; }
 
-  // The addition of the shared expert belongs to the exchange: it can ride on combine, or on a share of the rows.
+  // The addition of the shared expert belongs to the exchange: it can ride on combine, or on a share of the
+  // rows.
   void find_shared() {
     if (!op.getY().hasOneUse())
       return;
@@ -49,7 +51,8 @@ struct Experts {
     weights = exchange.slice_rows(where(), weights, axis);
     if (shared) {
       auto ffn = shared.getDefiningOp<FfnOp>();
-      if (ffn && shared.hasOneUse() && ffn.getX() == op.getX()) { // the shared expert needs only the share, too
+      if (ffn && shared.hasOneUse() &&
+          ffn.getX() == op.getX()) { // the shared expert needs only the share, too
         ffn->moveBefore(builder().getInsertionBlock(), builder().getInsertionPoint());
         ffn->setOperand(0, x);
         shared.setType(x.getType());
@@ -79,16 +82,19 @@ struct Experts {
     int64_t slots = local_slots(), from_each = local_shape(type, mesh())[0];
     int64_t capacity = mesh().size_of(group) * from_each * std::min(top_k, slots) * mesh().world;
     Sharding sharding{{by_expert, {}}, {}};
-    auto rows_type = with_sharding(RankedTensorType::get({capacity, hidden}, type.getElementType()), sharding);
+    auto rows_type =
+        with_sharding(RankedTensorType::get({capacity, hidden}, type.getElementType()), sharding);
     auto table_type = with_sharding(RankedTensorType::get({capacity, 4}, b.getI32Type()), sharding);
     const MoeSpec &moe = exchange.spec.moe;
     auto symbol = FlatSymbolRefAttr::get(context, group);
-    Value sent = DispatchOp::create(b, where(), PendingType::get(context, {rows_type, table_type}), symbol, x, idx, weights,
-                                    b.getI64IntegerAttr(top_k), b.getStringAttr(*moe.dispatch_dtype), replicated);
+    Value sent = DispatchOp::create(b, where(), PendingType::get(context, {rows_type, table_type}), symbol, x,
+                                    idx, weights, b.getI64IntegerAttr(top_k),
+                                    b.getStringAttr(*moe.dispatch_dtype), replicated);
     SmallVector<Value> arrived = exchange.await(where(), sent);
-    Value out = ExpertFfnOp::create(b, where(), rows_type, arrived[0], arrived[1], op.getW13(), op.getW2(), op.getLimitAttr());
-    Value back = CombineOp::create(b, where(), PendingType::get(context, {x.getType()}), symbol, out, arrived[1], shared,
-                                   b.getStringAttr(*moe.combine_dtype));
+    Value out = ExpertFfnOp::create(b, where(), rows_type, arrived[0], arrived[1], op.getW13(), op.getW2(),
+                                    op.getLimitAttr());
+    Value back = CombineOp::create(b, where(), PendingType::get(context, {x.getType()}), symbol, out,
+                                   arrived[1], shared, b.getStringAttr(*moe.combine_dtype));
     return exchange.await(where(), back)[0];
   }
 
@@ -103,7 +109,8 @@ struct Experts {
 
   Value local(Value tokens, Value chosen, Value scores, const Axes &outside) {
     auto type = with_sharding(cast<RankedTensorType>(tokens.getType()), Sharding{{outside, {}}, {group}});
-    return RoutedExpertsOp::create(builder(), where(), type, tokens, chosen, scores, op.getW13(), op.getW2(), op.getLimitAttr());
+    return RoutedExpertsOp::create(builder(), where(), type, tokens, chosen, scores, op.getW13(), op.getW2(),
+                                   op.getLimitAttr());
   }
 
   Value with_shared(Value y) {
@@ -123,7 +130,9 @@ LogicalResult exchange_experts(Exchange &exchange, RoutedExpertsOp op) {
   Axes split = sharding_of(op.getW13()).dims[0];
   if (split.empty()) // every expert is here
     return success();
-  Experts experts{exchange, op, split.front(), op.getX(), op.getIdx(), op.getWeights(), {}, {}, sharding_of(op.getX()).dims[0]};
+  Experts experts{exchange,  op,          split.front(),
+                  op.getX(), op.getIdx(), op.getWeights(),
+                  {},        {},          sharding_of(op.getX()).dims[0]};
   experts.find_shared();
   Operation *after = experts.add ? experts.add.getOperation() : op.getOperation();
   exchange.builder.setInsertionPoint(after);
@@ -140,8 +149,9 @@ LogicalResult exchange_experts(Exchange &exchange, RoutedExpertsOp op) {
     Axes with_tp = experts.rows;
     with_tp.push_back("tp");
     if (mesh.size_of("tp") == 1 || !mesh.covers_world(with_tp)) {
-      topo::error(op.getLoc(), "no-exchange") << "tokens are " << to_string(sharding_of(experts.x)) << ", which leaves ranks of '" << experts.group
-                                              << "' with the same tokens: no exchange over it keeps them apart";
+      topo::error(op.getLoc(), "no-exchange")
+          << "tokens are " << to_string(sharding_of(experts.x)) << ", which leaves ranks of '"
+          << experts.group << "' with the same tokens: no exchange over it keeps them apart";
       return failure();
     }
     if (!gather && *exchange.spec.moe.tp_dispatch == "replicated") {

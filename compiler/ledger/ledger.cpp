@@ -38,13 +38,16 @@ int64_t local_bytes(Type type, const MeshView &mesh) {
 
 int64_t share(int64_t bytes, int64_t p) { return bytes / p * (p - 1) + bytes % p * (p - 1) / p; }
 
-int64_t row_bytes(int64_t hidden, StringRef dtype) { return dtype == "fp8" ? hidden + (hidden + 127) / 128 * 4 + 16 : hidden * 2 + 16; }
+int64_t row_bytes(int64_t hidden, StringRef dtype) {
+  return dtype == "fp8" ? hidden + (hidden + 127) / 128 * 4 + 16 : hidden * 2 + 16;
+}
 
 // Rows a rank sends to others: each token once to every rank that holds one of its experts.
 int64_t rows_sent(Value tokens, int64_t top_k, int64_t ranks, int64_t physical, const MeshView &mesh) {
   ExpertsErrors ignored;
   double held = static_cast<double>(local_shape(cast<RankedTensorType>(tokens.getType()), mesh)[0]);
-  double distinct = expected_distinct_ranks(physical, ranks, top_k, ignored).value_or(static_cast<double>(std::min(top_k, ranks)));
+  double distinct = expected_distinct_ranks(physical, ranks, top_k, ignored)
+                        .value_or(static_cast<double>(std::min(top_k, ranks)));
   return std::llround(held * distinct * static_cast<double>(ranks - 1) / static_cast<double>(ranks));
 }
 
@@ -72,17 +75,22 @@ void classify(Operation *op, LedgerLine &line) {
 // Latency and bandwidth of the narrowest link a group crosses.
 void price(LedgerLine &line, const TopologySpec &spec, const MeshView &mesh) {
   const GroupLayout &group = mesh.groups.at(line.group);
-  int64_t domain = *spec.machine.scale_up_gpus > 0 ? *spec.machine.scale_up_gpus : *spec.machine.gpus_per_node;
+  int64_t domain =
+      *spec.machine.scale_up_gpus > 0 ? *spec.machine.scale_up_gpus : *spec.machine.gpus_per_node;
   bool inside = contiguous(group) && domain % group.size == 0;
   const LinkSpec &link = inside ? spec.machine.scale_up : spec.machine.scale_out;
   double p = static_cast<double>(line.ranks), alpha = *link.latency_us;
   // Hops one after the other: a ring's, or one exchange with everybody at once.
-  double hops = line.op == "all_reduce" ? 2 * (p - 1) : line.op == "all_gather" || line.op == "reduce_scatter" ? p - 1 : 1;
+  double hops = line.op == "all_reduce"                                  ? 2 * (p - 1)
+                : line.op == "all_gather" || line.op == "reduce_scatter" ? p - 1
+                                                                         : 1;
   if (line.op == "vote")
     hops = 2 * std::ceil(std::log2(p));
-  double transfer_us = *link.gb_per_s > 0 ? static_cast<double>(line.bytes_per_rank) / (*link.gb_per_s * 1e3) : 0;
+  double transfer_us =
+      *link.gb_per_s > 0 ? static_cast<double>(line.bytes_per_rank) / (*link.gb_per_s * 1e3) : 0;
   line.predicted_us = hops * alpha + transfer_us;
-  line.price = fmt::format("{:.0f} × {:g} µs + {} B / {:g} GB/s ({})", hops, alpha, line.bytes_per_rank, *link.gb_per_s, *link.name);
+  line.price = fmt::format("{:.0f} × {:g} µs + {} B / {:g} GB/s ({})", hops, alpha, line.bytes_per_rank,
+                           *link.gb_per_s, *link.name);
 }
 
 bool is_blocking(Operation *op) {
@@ -106,8 +114,10 @@ LedgerLine ledger_line(Operation *op, const TopologySpec &spec, const MeshView &
   line.bytes_per_rank =
       llvm::TypeSwitch<Operation *, int64_t>(op)
           .Case<VoteOp>([](auto) { return int64_t{8}; })
-          .Case<AllReduceOp>([&](auto reduce) { return 2 * share(local_bytes(reduce.getX().getType(), mesh), p); })
-          .Case<ReduceScatterOp>([&](auto scatter) { return share(local_bytes(scatter.getX().getType(), mesh), p); })
+          .Case<AllReduceOp>(
+              [&](auto reduce) { return 2 * share(local_bytes(reduce.getX().getType(), mesh), p); })
+          .Case<ReduceScatterOp>(
+              [&](auto scatter) { return share(local_bytes(scatter.getX().getType(), mesh), p); })
           .Case<AllGatherOp>([&](auto gather) {
             int64_t bytes = 0;
             for (Value x : gather.getXs())
@@ -115,14 +125,18 @@ LedgerLine ledger_line(Operation *op, const TopologySpec &spec, const MeshView &
             return bytes * (p - 1);
           })
           .Case<DispatchOp>([&](auto dispatch) {
-            return rows_sent(dispatch.getX(), static_cast<int64_t>(dispatch.getTopK()), p, physical, mesh) * row_bytes(hidden, dispatch.getDtype());
+            return rows_sent(dispatch.getX(), static_cast<int64_t>(dispatch.getTopK()), p, physical, mesh) *
+                   row_bytes(hidden, dispatch.getDtype());
           })
           .Case<CombineOp>([&](auto combine) {
-            auto back = cast<RankedTensorType>(cast<PendingType>(combine.getPending().getType()).getTypes()[0]);
+            auto back =
+                cast<RankedTensorType>(cast<PendingType>(combine.getPending().getType()).getTypes()[0]);
             double tokens = static_cast<double>(local_shape(back, mesh)[0]);
             ExpertsErrors ignored;
-            double distinct = expected_distinct_ranks(physical, p, *spec.model.moe.top_k, ignored).value_or(1);
-            int64_t rows = std::llround(tokens * distinct * static_cast<double>(p - 1) / static_cast<double>(p));
+            double distinct =
+                expected_distinct_ranks(physical, p, *spec.model.moe.top_k, ignored).value_or(1);
+            int64_t rows =
+                std::llround(tokens * distinct * static_cast<double>(p - 1) / static_cast<double>(p));
             return rows * (combine.getDtype() == "fp8" ? hidden + (hidden + 127) / 128 * 4 : hidden * 2);
           })
           .Case<FetchOp>([&](auto fetch) {
@@ -152,7 +166,8 @@ Ledger ledger_of(ModuleOp module, const TopologySpec &spec, const MeshView &mesh
        : line.category == "control"  ? ledger.control
                                      : ledger.fetch) += 1;
       auto same = [&](const LedgerLine &other) {
-        return other.op == line.op && other.group == line.group && other.bytes_per_rank == line.bytes_per_rank && other.where == line.where &&
+        return other.op == line.op && other.group == line.group &&
+               other.bytes_per_rank == line.bytes_per_rank && other.where == line.where &&
                other.blocking == line.blocking;
       };
       auto found = llvm::find_if(ledger.lines, same);

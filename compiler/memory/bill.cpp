@@ -26,7 +26,8 @@ int64_t scale_bytes(int64_t elements, Type element) {
   return bits == 8 ? elements / (128 * 128) * 4 : 0;
 }
 
-// KV bytes of one sequence over all layers. A window keeps its last tokens, compressed keys one entry a block.
+// KV bytes of one sequence over all layers. A window keeps its last tokens, compressed keys one entry a
+// block.
 int64_t kv_bytes_of_sequence(const TopologySpec &spec, int64_t context) {
   const AttentionModel &attention = spec.model.attention;
   int64_t element = *spec.attention.kv_dtype == "fp8" ? 1 : 2;
@@ -36,7 +37,9 @@ int64_t kv_bytes_of_sequence(const TopologySpec &spec, int64_t context) {
     int64_t window = (*attention.window)[static_cast<size_t>(layer) % attention.window->size()];
     int64_t kept = window > 0 ? std::min(window, context + 1) : context + 1;
     bytes += round_up(kept, kv_page_tokens) * width * element;
-    int64_t ratio = static_cast<size_t>(layer) < attention.compress_ratios->size() ? (*attention.compress_ratios)[static_cast<size_t>(layer)] : 0;
+    int64_t ratio = static_cast<size_t>(layer) < attention.compress_ratios->size()
+                        ? (*attention.compress_ratios)[static_cast<size_t>(layer)]
+                        : 0;
     if (ratio > 0)
       bytes += round_up((context + 1) / ratio, kv_page_tokens) * width * element;
   }
@@ -88,10 +91,12 @@ FailureOr<MemoryBill> memory_bill(ModuleOp module, const TopologySpec &spec, con
   for (topo::CommOp comm : module.getOps<topo::CommOp>())
     communicators += comm.getBackend() == "nccl";
 
-  int64_t sequences = static_cast<int64_t>(sizes.getTokens()); // of the rank's engine, each rank of which keeps them all
+  int64_t sequences =
+      static_cast<int64_t>(sizes.getTokens()); // of the rank's engine, each rank of which keeps them all
   int64_t context = *spec.workload.context;
   int64_t kv = sequences * kv_bytes_of_sequence(spec, context);
-  for (const char *part : {"attention", "dense", "shared", "gate", "norms", "hyper_connections", "embedding", "experts", "engram_projections", "engram"})
+  for (const char *part : {"attention", "dense", "shared", "gate", "norms", "hyper_connections", "embedding",
+                           "experts", "engram_projections", "engram"})
     bill.rank_bytes.emplace_back(part, weights[part]);
   bill.rank_bytes.emplace_back("engram_scales", engram_scales);
   bill.rank_bytes.emplace_back("scales", scales);
@@ -108,26 +113,33 @@ FailureOr<MemoryBill> memory_bill(ModuleOp module, const TopologySpec &spec, con
   double per_token = static_cast<double>(activations + exchange) / static_cast<double>(sequences);
   int64_t one_engine = std::max<int64_t>(1, mesh.world / static_cast<int64_t>(sizes.getEngines())); // ranks
   bill.largest_tokens_per_rank = largest(int64_t{1} << 24, [&](int64_t tokens) {
-    double held = static_cast<double>(tokens * one_engine) * (per_token + static_cast<double>(kv_bytes_of_sequence(spec, context)));
+    double held = static_cast<double>(tokens * one_engine) *
+                  (per_token + static_cast<double>(kv_bytes_of_sequence(spec, context)));
     return static_cast<double>(fixed) + held <= static_cast<double>(bill.capacity);
   });
   if (fixed + activations + exchange + sequences * kv_bytes_of_sequence(spec, 0) <= bill.capacity)
     bill.largest_context = largest(int64_t{1} << 30, [&](int64_t tokens) {
-      return static_cast<double>(fixed + activations + exchange) + static_cast<double>(sequences) * static_cast<double>(kv_bytes_of_sequence(spec, tokens)) <=
+      return static_cast<double>(fixed + activations + exchange) +
+                 static_cast<double>(sequences) * static_cast<double>(kv_bytes_of_sequence(spec, tokens)) <=
              static_cast<double>(bill.capacity);
     });
-  bill.notes.push_back(fmt::format("weights: attention {}, experts {}, without scales; scales stand in their own line", *spec.attention.weight_dtype,
-                                   *spec.moe.expert_dtype));
-  bill.notes.push_back(fmt::format("KV cache: {} sequences a rank of {} tokens, {}, in pages of {} tokens", sequences, context + 1,
-                                   *spec.attention.kv_dtype, kv_page_tokens));
+  bill.notes.push_back(
+      fmt::format("weights: attention {}, experts {}, without scales; scales stand in their own line",
+                  *spec.attention.weight_dtype, *spec.moe.expert_dtype));
+  bill.notes.push_back(fmt::format("KV cache: {} sequences a rank of {} tokens, {}, in pages of {} tokens",
+                                   sequences, context + 1, *spec.attention.kv_dtype, kv_page_tokens));
   if (engram_scales > 0)
-    bill.notes.push_back(fmt::format("Engram: rows cut over {} ranks, their scales (one byte for 32 values) whole on every rank", mesh.size_of("enp")));
+    bill.notes.push_back(fmt::format(
+        "Engram: rows cut over {} ranks, their scales (one byte for 32 values) whole on every rank",
+        mesh.size_of("enp")));
   int64_t tp = mesh.size_of("tp");
   if (tp > 1 && (*spec.model.attention.kind != "gqa" || *spec.model.attention.kv_heads < tp))
-    bill.notes.push_back(fmt::format("one KV head: the {} ranks of tp each hold the same KV cache, {:.2f} GB where one copy is {:.2f} GB", tp,
-                                     static_cast<double>(kv) * static_cast<double>(tp) / 1e9, static_cast<double>(kv) / 1e9));
+    bill.notes.push_back(fmt::format(
+        "one KV head: the {} ranks of tp each hold the same KV cache, {:.2f} GB where one copy is {:.2f} GB",
+        tp, static_cast<double>(kv) * static_cast<double>(tp) / 1e9, static_cast<double>(kv) / 1e9));
   if (communicators > 0)
-    bill.notes.push_back(fmt::format("{} NCCL communicators at {} MB each (users report 500 to 700)", communicators, communicator_bytes / 1'000'000));
+    bill.notes.push_back(fmt::format("{} NCCL communicators at {} MB each (users report 500 to 700)",
+                                     communicators, communicator_bytes / 1'000'000));
   return bill;
 }
 

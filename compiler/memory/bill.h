@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The memory bill: what one rank of the step holds, item by item, on the machine's GPU. Weights are counted from
-// the step program itself, so what is billed is what is run.
+// The memory bill: what one rank of the step holds, item by item, on the machine's GPU. Weights are counted
+// from the step program itself, so what is billed is what is run.
 //
-//     rank bytes = attention + dense + shared + gate (whole) + physical/ep experts (split) + Engram rows / enp
+//     rank bytes = attention + dense + shared + gate (whole) + physical/ep experts (split) + Engram rows /
+//     enp
 //                + scales + KV cache + activations + exchange buffers + communicators
 #pragma once
 
@@ -34,6 +35,7 @@ inline constexpr int64_t kv_page_tokens = 64;
 
 inline constexpr int64_t communicator_bytes = 600'000'000;
 
-mlir::FailureOr<MemoryBill> memory_bill(mlir::ModuleOp module, const TopologySpec &spec, const MeshView &mesh);
+mlir::FailureOr<MemoryBill> memory_bill(mlir::ModuleOp module, const TopologySpec &spec,
+                                        const MeshView &mesh);
 
 } // namespace paratope

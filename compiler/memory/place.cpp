@@ -23,11 +23,11 @@ namespace paratope {
 
 using namespace step;
 
-int64_t device_element_bytes(Type element) { return std::max<int64_t>(1, element.getIntOrFloatBitWidth() / 8); }
-
-int64_t host_element_bytes(Type element) {
-  return element.isInteger(64) ? 8 : 4;
+int64_t device_element_bytes(Type element) {
+  return std::max<int64_t>(1, element.getIntOrFloatBitWidth() / 8);
 }
+
+int64_t host_element_bytes(Type element) { return element.isInteger(64) ? 8 : 4; }
 
 namespace {
 
@@ -88,7 +88,8 @@ Operation *last_use(Value value, Operation *made_by) {
 
 } // namespace
 
-FailureOr<Placement> place_buffers(ProgramOp program, const MeshView &mesh, const std::function<int64_t(Type)> &element_bytes) {
+FailureOr<Placement> place_buffers(ProgramOp program, const MeshView &mesh,
+                                   const std::function<int64_t(Type)> &element_bytes) {
   Placement placement;
   llvm::DenseMap<Operation *, SmallVector<size_t>> starts, ends;
   for (Operation &op : program.getBody().front()) {
@@ -112,12 +113,16 @@ FailureOr<Placement> place_buffers(ProgramOp program, const MeshView &mesh, cons
       buffer.row_size = 1;
       for (size_t dim = 1; dim < shape.size(); ++dim)
         if (__builtin_mul_overflow(buffer.row_size, shape[dim], &buffer.row_size))
-          return topo::error(op.getLoc(), "overflow") << "a buffer of this op is larger than 64 bits can count";
+          return topo::error(op.getLoc(), "overflow")
+                 << "a buffer of this op is larger than 64 bits can count";
       int64_t bytes = 0;
       if (__builtin_mul_overflow(buffer.rows, buffer.row_size, &bytes) ||
-          __builtin_mul_overflow(bytes, element_bytes(type.getElementType()), &bytes) || bytes > (int64_t{1} << 60))
-        return topo::error(op.getLoc(), "overflow") << "a buffer of " << buffer.rows << " rows is larger than 64 bits can count";
-      buffer.bytes = (std::max<int64_t>(bytes, 1) + buffer_alignment - 1) / buffer_alignment * buffer_alignment;
+          __builtin_mul_overflow(bytes, element_bytes(type.getElementType()), &bytes) ||
+          bytes > (int64_t{1} << 60))
+        return topo::error(op.getLoc(), "overflow")
+               << "a buffer of " << buffer.rows << " rows is larger than 64 bits can count";
+      buffer.bytes =
+          (std::max<int64_t>(bytes, 1) + buffer_alignment - 1) / buffer_alignment * buffer_alignment;
       starts[start].push_back(placement.buffers.size());
       ends[last_use(value, &op)].push_back(placement.buffers.size());
       placement.buffers.push_back(std::move(buffer));
@@ -128,7 +133,8 @@ FailureOr<Placement> place_buffers(ProgramOp program, const MeshView &mesh, cons
     for (size_t idx : starts.lookup(&op))
       placement.buffers[idx].offset = arenas[placement.buffers[idx].arena].take(placement.buffers[idx].bytes);
     for (size_t idx : ends.lookup(&op))
-      arenas[placement.buffers[idx].arena].give_back(placement.buffers[idx].offset, placement.buffers[idx].bytes);
+      arenas[placement.buffers[idx].arena].give_back(placement.buffers[idx].offset,
+                                                     placement.buffers[idx].bytes);
   }
   for (const auto &[name, arena] : arenas)
     placement.arena_bytes[name] = arena.end;
@@ -137,7 +143,8 @@ FailureOr<Placement> place_buffers(ProgramOp program, const MeshView &mesh, cons
 
 namespace {
 
-// Writes the host target's placement into the IR: `offsets` on each op that makes buffers, `arena_bytes` on the program.
+// Writes the host target's placement into the IR: `offsets` on each op that makes buffers, `arena_bytes` on
+// the program.
 class Place : public impl::StepPlaceBase<Place> {
   void runOnOperation() override {
     ModuleOp module = getOperation();

@@ -31,8 +31,8 @@ inline constexpr int64_t buffer_alignment = 256;
 int64_t device_element_bytes(mlir::Type element);
 int64_t host_element_bytes(mlir::Type element);
 
-// First fit in program order. A value lives from the op that makes it (for a collective's result, from its issue) to
-// its last use; what a collective reads lives until it is awaited. Fails on sizes beyond 64 bits.
+// First fit in program order. A value lives from the op that makes it (for a collective's result, from its
+// issue) to its last use; what a collective reads lives until it is awaited. Fails on sizes beyond 64 bits.
 mlir::FailureOr<Placement> place_buffers(step::ProgramOp program, const MeshView &mesh,
                                          const std::function<int64_t(mlir::Type)> &element_bytes);
 

@@ -76,8 +76,8 @@ class BuildGroups : public impl::TopoBuildGroupsBase<BuildGroups> {
         roles.push_back(builder.getStringAttr(name));
         shared.setRolesAttr(builder.getArrayAttr(roles));
         topo::remark(group.getLoc(), "shared-communicator")
-            << "group '" << name << "' shares the communicator of '" << shared.getGroup() << "': same ranks in the same order, both "
-            << isolation;
+            << "group '" << name << "' shares the communicator of '" << shared.getGroup()
+            << "': same ranks in the same order, both " << isolation;
         continue;
       }
       DenseI64ArrayAttr color_of, key_of;
@@ -86,10 +86,11 @@ class BuildGroups : public impl::TopoBuildGroupsBase<BuildGroups> {
         key_of = builder.getDenseI64ArrayAttr(layout.key.table);
       }
       auto comm = topo::CommOp::create(
-          builder, group.getLoc(), FlatSymbolRefAttr::get(&getContext(), name), builder.getI64IntegerAttr(layout.size),
-          builder.getI64IntegerAttr(layout.count), AffineMapAttr::get(to_affine(&getContext(), layout.color)),
-          AffineMapAttr::get(to_affine(&getContext(), layout.key)), builder.getStrArrayAttr({name}), builder.getStringAttr(isolation),
-          builder.getStringAttr(backend), color_of, key_of);
+          builder, group.getLoc(), FlatSymbolRefAttr::get(&getContext(), name),
+          builder.getI64IntegerAttr(layout.size), builder.getI64IntegerAttr(layout.count),
+          AffineMapAttr::get(to_affine(&getContext(), layout.color)),
+          AffineMapAttr::get(to_affine(&getContext(), layout.key)), builder.getStrArrayAttr({name}),
+          builder.getStringAttr(isolation), builder.getStringAttr(backend), color_of, key_of);
       built.push_back(comm);
     }
     auto dp = view->groups.find("dp"), ep = view->groups.find("ep");
@@ -101,7 +102,9 @@ class BuildGroups : public impl::TopoBuildGroupsBase<BuildGroups> {
   // dp ≠ ep is legal; where the two groupings cross is worth knowing.
   void explain_crossing(ModuleOp module, const MeshView &view, const GroupLayout &dp, const GroupLayout &ep) {
     auto listed = [](const std::vector<int64_t> &ranks) {
-      std::string text = fmt::format("{}", fmt::join(ranks.begin(), ranks.begin() + static_cast<int64_t>(std::min<size_t>(ranks.size(), 8)), " "));
+      std::string text = fmt::format(
+          "{}", fmt::join(ranks.begin(),
+                          ranks.begin() + static_cast<int64_t>(std::min<size_t>(ranks.size(), 8)), " "));
       return "[" + text + (ranks.size() > 8 ? " …]" : "]");
     };
     if (dp.size > max_table_ranks || ep.size > max_table_ranks)
@@ -109,8 +112,9 @@ class BuildGroups : public impl::TopoBuildGroupsBase<BuildGroups> {
     for (topo::GroupOp group : module.getOps<topo::GroupOp>())
       if (group.getSymName() == "ep")
         topo::remark(group.getLoc(), "crossing-groups")
-            << "dp and ep group the " << view.world << " ranks differently: rank 0 votes with " << listed(members(dp, color_of(dp, 0)))
-            << " and exchanges with " << listed(members(ep, color_of(ep, 0)));
+            << "dp and ep group the " << view.world << " ranks differently: rank 0 votes with "
+            << listed(members(dp, color_of(dp, 0))) << " and exchanges with "
+            << listed(members(ep, color_of(ep, 0)));
   }
 };
 

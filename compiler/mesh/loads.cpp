@@ -12,7 +12,8 @@
 
 namespace paratope {
 
-static std::optional<std::vector<double>> measured_loads(const TopologySpec &spec, int64_t experts, ExpertsErrors &errors) {
+static std::optional<std::vector<double>> measured_loads(const TopologySpec &spec, int64_t experts,
+                                                         ExpertsErrors &errors) {
   namespace fs = std::filesystem;
   fs::path path = *spec.moe.loads;
   if (path.is_relative() && !spec.moe.loads.where.file.empty() && spec.moe.loads.where.file[0] != '-')
@@ -32,7 +33,8 @@ static std::optional<std::vector<double>> measured_loads(const TopologySpec &spe
   std::vector<double> loads;
   double sum = 0;
   for (size_t i = 0; i < document.size(); ++i) {
-    if (!document[i].is_number() || !std::isfinite(document[i].get<double>()) || document[i].get<double>() < 0)
+    if (!document[i].is_number() || !std::isfinite(document[i].get<double>()) ||
+        document[i].get<double>() < 0)
       return wrong(fmt::format("load {} is {}, expected a number of at least 0", i, document[i].dump()));
     loads.push_back(document[i].get<double>());
     sum += loads.back();
@@ -42,7 +44,8 @@ static std::optional<std::vector<double>> measured_loads(const TopologySpec &spe
   return loads;
 }
 
-std::optional<std::vector<double>> expert_loads(const TopologySpec &spec, int64_t experts, ExpertsErrors &errors) {
+std::optional<std::vector<double>> expert_loads(const TopologySpec &spec, int64_t experts,
+                                                ExpertsErrors &errors) {
   if (!spec.moe.loads->empty())
     return measured_loads(spec, experts, errors);
   const RoutingSpec &routing = spec.workload.routing;

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Stage "size": what follows from the file's numbers. Axes that are products, the world, engines and replicas,
-// physical experts and the slot table. Each finding points at the number that caused it and names every factor
-// with the place it came from.
+// Stage "size": what follows from the file's numbers. Axes that are products, the world, engines and
+// replicas, physical experts and the slot table. Each finding points at the number that caused it and names
+// every factor with the place it came from.
 //
 //     world = max(dp·cp, enp)        an engine = the ranks of one tp (or cp) group
 //     engines = world / (tp·cp)      replicas = engines / dp
@@ -48,7 +48,8 @@ class DeriveSizes : public impl::TopoDeriveSizesBase<DeriveSizes> {
   LogicalResult resolve_axes(topo::MeshOp mesh);
   FailureOr<int64_t> resolve_world(topo::MeshOp mesh);
   FailureOr<int64_t> product(topo::MeshOp mesh, ArrayRef<Attribute> names, StringRef of);
-  FailureOr<std::vector<int64_t>> place(ModuleOp module, const TopologySpec &spec, const ExpertCounts &counts, int64_t world);
+  FailureOr<std::vector<int64_t>> place(ModuleOp module, const TopologySpec &spec, const ExpertCounts &counts,
+                                        int64_t world);
 
   std::map<std::string, int64_t> size_of; // every axis
 };
@@ -63,7 +64,8 @@ FailureOr<int64_t> DeriveSizes::product(topo::MeshOp mesh, ArrayRef<Attribute> n
   for (Attribute name : names) {
     auto found = size_of.find(cast<StringAttr>(name).str());
     if (found == size_of.end())
-      return topo::error(topo::location_of(mesh, of), "unknown-axis") << of << " is a product of " << name << ", which is not an axis";
+      return topo::error(topo::location_of(mesh, of), "unknown-axis")
+             << of << " is a product of " << name << ", which is not an axis";
     if (__builtin_mul_overflow(total, found->second, &total))
       return topo::error(topo::location_of(mesh, of), "overflow") << of << " does not fit 64 bits";
   }
@@ -118,7 +120,8 @@ FailureOr<int64_t> DeriveSizes::resolve_world(topo::MeshOp mesh) {
   if (!rule) {
     if (mesh.getWorld())
       return static_cast<int64_t>(*mesh.getWorld());
-    return topo::error(mesh.getLoc(), "no-world") << "the layout does not say how many ranks there are: it has no [world] max_of";
+    return topo::error(mesh.getLoc(), "no-world")
+           << "the layout does not say how many ranks there are: it has no [world] max_of";
   }
   int64_t world = 1;
   for (Attribute row : *rule) {
@@ -153,8 +156,8 @@ LogicalResult report_experts(ModuleOp module, const ExpertsErrors &errors) {
 }
 
 // Which logical expert each slot holds: contiguous, or EPLB on measured or expected loads.
-FailureOr<std::vector<int64_t>> DeriveSizes::place(ModuleOp module, const TopologySpec &spec, const ExpertCounts &counts,
-                                                   int64_t world) {
+FailureOr<std::vector<int64_t>> DeriveSizes::place(ModuleOp module, const TopologySpec &spec,
+                                                   const ExpertCounts &counts, int64_t world) {
   ExpertsErrors errors;
   std::optional<std::vector<int64_t>> slots;
   if (*spec.moe.placement == "contiguous") {
@@ -167,8 +170,10 @@ FailureOr<std::vector<int64_t>> DeriveSizes::place(ModuleOp module, const Topolo
       request.groups = *spec.model.moe.groups;
       request.ranks = axis_size(size_of, "ep");
       // The domains an EP group spans, where they divide it; one otherwise.
-      int64_t domain = *spec.machine.scale_up_gpus > 0 ? *spec.machine.scale_up_gpus : *spec.machine.gpus_per_node;
-      request.nodes = domain > 0 && request.ranks % domain == 0 && world >= domain ? request.ranks / domain : 1;
+      int64_t domain =
+          *spec.machine.scale_up_gpus > 0 ? *spec.machine.scale_up_gpus : *spec.machine.gpus_per_node;
+      request.nodes =
+          domain > 0 && request.ranks % domain == 0 && world >= domain ? request.ranks / domain : 1;
       slots = place_by_load(*loads, request, errors);
     }
   }
@@ -193,7 +198,8 @@ LogicalResult DeriveSizes::derive(topo::MeshOp mesh, ModuleOp module, const Topo
   int64_t engine_ranks = 1;
   if (__builtin_mul_overflow(tp, cp, &engine_ranks) || *world % engine_ranks != 0) {
     InFlightDiagnostic wrong = topo::error(topo::location_of(mesh, tp > 1 ? "tp" : "cp"), "not-divisible")
-                               << "an engine has tp·cp = " << tp << "·" << cp << " ranks, which do not divide the world of " << *world;
+                               << "an engine has tp·cp = " << tp << "·" << cp
+                               << " ranks, which do not divide the world of " << *world;
     return wrong;
   }
   int64_t engines = *world / engine_ranks;
@@ -206,7 +212,9 @@ LogicalResult DeriveSizes::derive(topo::MeshOp mesh, ModuleOp module, const Topo
   int64_t engine_tokens = 0, total = 0;
   if (__builtin_mul_overflow(std::max<int64_t>(tokens, 1), engine_ranks, &engine_tokens) ||
       __builtin_mul_overflow(engine_tokens, engines, &total) || total > (int64_t{1} << 40)) {
-    Operation *workload = module.getOps<topo::WorkloadOp>().empty() ? mesh.getOperation() : (*module.getOps<topo::WorkloadOp>().begin()).getOperation();
+    Operation *workload = module.getOps<topo::WorkloadOp>().empty()
+                              ? mesh.getOperation()
+                              : (*module.getOps<topo::WorkloadOp>().begin()).getOperation();
     return topo::error(topo::location_of(workload, "tokens_per_rank"), "overflow")
            << tokens << " tokens a rank on " << *world << " ranks are more than 2^40 tokens a step";
   }
@@ -215,8 +223,8 @@ LogicalResult DeriveSizes::derive(topo::MeshOp mesh, ModuleOp module, const Topo
   std::vector<int64_t> slots;
   if (*spec.model.moe.routed > 0) {
     ExpertsErrors errors;
-    std::optional<ExpertCounts> counted =
-        count_experts(*spec.model.moe.routed, *spec.moe.min_redundant_experts, axis_size(size_of, "ep"), errors);
+    std::optional<ExpertCounts> counted = count_experts(
+        *spec.model.moe.routed, *spec.moe.min_redundant_experts, axis_size(size_of, "ep"), errors);
     if (failed(report_experts(module, errors)) || !counted)
       return failure();
     counts = *counted;
@@ -227,8 +235,9 @@ LogicalResult DeriveSizes::derive(topo::MeshOp mesh, ModuleOp module, const Topo
   }
   OpBuilder builder = OpBuilder::atBlockEnd(module.getBody());
   builder.setInsertionPointAfter(mesh);
-  topo::SizesOp::create(builder, mesh.getLoc(), *world, engines, std::max<int64_t>(1, engines / dp), engine_tokens, counts.logical,
-                        counts.extra, counts.physical, counts.local, slots, engine_group);
+  topo::SizesOp::create(builder, mesh.getLoc(), *world, engines, std::max<int64_t>(1, engines / dp),
+                        engine_tokens, counts.logical, counts.extra, counts.physical, counts.local, slots,
+                        engine_group);
   return success();
 }
 

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// `--tiny`: the same step at widths a CPU can run. What shrinks is how wide things are and how many tokens there
-// are; every axis, layer kind, head, output group, expert and top-k stays, so that each collective of the real
-// step is there, with the same group and in the same order. Each change is noted, and the notes travel in the plan.
+// `--tiny`: the same step at widths a CPU can run. What shrinks is how wide things are and how many tokens
+// there are; every axis, layer kind, head, output group, expert and top-k stays, so that each collective of
+// the real step is there, with the same group and in the same order. Each change is noted, and the notes
+// travel in the plan.
 #include <algorithm>
 
 #include "fmt/format.h"
@@ -84,7 +85,8 @@ class Tiny : public impl::TopoTinyBase<Tiny> {
     if (most > 8)
       notes.push_back(fmt::format("tokens_per_rank {} → 8", most));
     if (*workload.context > 48) {
-      int64_t shrunk = 48 - (*workload.context % 2 == 0 ? 0 : 1); // keep its parity: a pair of keys stays open or closed
+      int64_t shrunk =
+          48 - (*workload.context % 2 == 0 ? 0 : 1); // keep its parity: a pair of keys stays open or closed
       notes.push_back(fmt::format("context {} → {}", *workload.context, shrunk));
       workload.context.value = shrunk;
     }

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Axes are told apart by their digits, not by their names: where "outside ep" and "dp" number the ranks alike,
-// they are one axis and carry one name, so that comparing names in types compares meanings.
+// Axes are told apart by their digits, not by their names: where "outside ep" and "dp" number the ranks
+// alike, they are one axis and carry one name, so that comparing names in types compares meanings.
 #include "compiler/mesh/view.h"
 
 #include <algorithm>
@@ -25,7 +25,8 @@ bool MeshView::has_axis(const std::string &name) const {
 }
 
 const ShardAxis &MeshView::axis(const std::string &name) const {
-  auto found = std::find_if(axes.begin(), axes.end(), [&](const ShardAxis &axis) { return axis.name == name; });
+  auto found =
+      std::find_if(axes.begin(), axes.end(), [&](const ShardAxis &axis) { return axis.name == name; });
   assert(found != axes.end() && "no such axis");
   return *found;
 }
@@ -69,7 +70,8 @@ static std::string name_for(const std::vector<ShardAxis> &axes, const DigitSum &
       return axis.name;
     }
   fresh = true;
-  bool taken = wanted.empty() || std::any_of(axes.begin(), axes.end(), [&](const ShardAxis &a) { return a.name == wanted; });
+  bool taken = wanted.empty() ||
+               std::any_of(axes.begin(), axes.end(), [&](const ShardAxis &a) { return a.name == wanted; });
   return taken ? otherwise : wanted;
 }
 
@@ -105,7 +107,8 @@ FailureOr<MeshView> view_mesh(ModuleOp module) {
   auto meshes = module.getOps<topo::MeshOp>();
   auto sizes = module.getOps<topo::SizesOp>();
   if (meshes.empty() || sizes.empty())
-    return topo::error(module.getLoc(), "missing-section") << "the module has no topo.mesh with sizes: run --topo-derive-sizes first";
+    return topo::error(module.getLoc(), "missing-section")
+           << "the module has no topo.mesh with sizes: run --topo-derive-sizes first";
   topo::MeshOp mesh_op = *meshes.begin();
   topo::SizesOp sizes_op = *sizes.begin();
 
@@ -115,7 +118,8 @@ FailureOr<MeshView> view_mesh(ModuleOp module) {
   for (auto [name, size] : llvm::zip(mesh_op.getAxisNames(), mesh_op.getAxisSizes())) {
     auto number = dyn_cast<IntegerAttr>(size);
     if (!number)
-      return topo::error(mesh_op.getLoc(), "missing-section") << "axis " << name << " has no size yet: run --topo-derive-sizes first";
+      return topo::error(mesh_op.getLoc(), "missing-section")
+             << "axis " << name << " has no size yet: run --topo-derive-sizes first";
     SizedAxis axis;
     axis.name = cast<StringAttr>(name).str();
     axis.size = number.getInt();
@@ -155,7 +159,9 @@ FailureOr<MeshView> view_mesh(ModuleOp module) {
   for (const auto &[name, layout] : view.groups)
     if (layout.count > 1) {
       bool fresh = true;
-      std::string wanted = layout.inferred.size() == 1 && layout.inferred[0].size == layout.count ? layout.inferred[0].name : "";
+      std::string wanted = layout.inferred.size() == 1 && layout.inferred[0].size == layout.count
+                               ? layout.inferred[0].name
+                               : "";
       std::string axis = name_for(view.axes, layout.color, wanted, "outside-" + name, fresh);
       if (fresh)
         view.axes.push_back({axis, layout.count, layout.color});

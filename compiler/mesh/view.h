@@ -25,15 +25,15 @@ class MeshView {
 public:
   int64_t world = 1;
   std::map<std::string, GroupLayout> groups; // by name, every topo.group
-  std::vector<ShardAxis> axes;               // one a group of more than one rank, then `outside` and engine axes
+  std::vector<ShardAxis> axes; // one a group of more than one rank, then `outside` and engine axes
 
   // A group's size; 1 when the topology has no such group.
   int64_t size_of(const std::string &group) const;
   // The axis of that name; asserts that there is one.
   const ShardAxis &axis(const std::string &name) const;
   bool has_axis(const std::string &name) const;
-  // Axes whose blocks number the groups of `group`: {} when there is one group. Tokens gathered over a group are
-  // still split over what lies outside it.
+  // Axes whose blocks number the groups of `group`: {} when there is one group. Tokens gathered over a group
+  // are still split over what lies outside it.
   std::vector<std::string> outside(const std::string &group) const;
   // Axes that number the engines: {} when there is one. An engine's ranks hold the same tokens.
   std::vector<std::string> engine_axes;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Stage "order": collectives are issued as soon as their operands exist and awaited only where their results are
-// used, so that what lies between them overlaps. Each op gets its stream:
+// Stage "order": collectives are issued as soon as their operands exist and awaited only where their results
+// are used, so that what lies between them overlaps. Each op gets its stream:
 //
 //     compute    ── gate ──────────── shared ffn ─── expert_ffn ──────────── hc_post ──
 //     exchange           └─ dispatch ───────────┘            └─ combine ─┘
@@ -43,7 +43,10 @@ class Order : public impl::StepOrderBase<Order> {
       for (Operation &op : program.getBody().front()) {
         if (isa<WeightOp, ResultOp>(op))
           continue;
-        StringRef stream = isa<VoteOp>(op) ? "control" : isa<FetchOp>(op) ? "prefetch" : is_collective(&op) ? "exchange" : "compute";
+        StringRef stream = isa<VoteOp>(op)      ? "control"
+                           : isa<FetchOp>(op)   ? "prefetch"
+                           : is_collective(&op) ? "exchange"
+                                                : "compute";
         op.setAttr("stream", builder.getStringAttr(stream));
       }
     }

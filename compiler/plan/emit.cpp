@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// One instruction an op. Operands that come from step.weight are weights, all others buffers; an op's attributes are
-// the instruction's numbers and words, as far as the instruction set knows them. Counts of heads are the rank's own.
+// One instruction an op. Operands that come from step.weight are weights, all others buffers; an op's
+// attributes are the instruction's numbers and words, as far as the instruction set knows them. Counts of
+// heads are the rank's own.
 #include "compiler/plan/emit.h"
 
 #include "fmt/format.h"
@@ -32,7 +33,8 @@ plan::DigitSum closed_form(const DigitSum &sum) {
 
 class Emitter {
 public:
-  Emitter(ModuleOp module, const TopologySpec &spec, const MeshView &mesh) : module(module), spec(spec), mesh(mesh) {}
+  Emitter(ModuleOp module, const TopologySpec &spec, const MeshView &mesh)
+      : module(module), spec(spec), mesh(mesh) {}
 
   LogicalResult emit(plan::Plan &out) {
     plan = &out;
@@ -74,9 +76,12 @@ private:
       plan->workload.engine_tokens.push_back(tokens * engine_ranks);
     plan->workload.context = *spec.workload.context;
     const RoutingSpec &routing = spec.workload.routing;
-    plan->workload.routing = {*routing.kind, *routing.s, *routing.alpha, *routing.expert, *routing.seed, *routing.file};
-    plan->experts = {static_cast<int64_t>(sizes.getLogical()), static_cast<int64_t>(sizes.getPhysical()),
-                     static_cast<int64_t>(sizes.getLocal()), {sizes.getSlots().begin(), sizes.getSlots().end()}};
+    plan->workload.routing = {*routing.kind,   *routing.s,    *routing.alpha,
+                              *routing.expert, *routing.seed, *routing.file};
+    plan->experts = {static_cast<int64_t>(sizes.getLogical()),
+                     static_cast<int64_t>(sizes.getPhysical()),
+                     static_cast<int64_t>(sizes.getLocal()),
+                     {sizes.getSlots().begin(), sizes.getSlots().end()}};
     plan->kv_block_tokens = kv_page_tokens;
     if (auto notes = module->getAttrOfType<ArrayAttr>("topo.notes"))
       for (Attribute note : notes)
@@ -110,8 +115,11 @@ private:
     to.rope_theta = *from.attention.rope_theta;
     to.compress_rope_theta = *from.attention.compress_rope_theta;
     for (int64_t layer = 0; layer < to.layers; ++layer) {
-      to.window.push_back((*from.attention.window)[static_cast<size_t>(layer) % from.attention.window->size()]);
-      to.compress_ratios.push_back(from.attention.compress_ratios->empty() ? 0 : (*from.attention.compress_ratios)[static_cast<size_t>(layer)]);
+      to.window.push_back(
+          (*from.attention.window)[static_cast<size_t>(layer) % from.attention.window->size()]);
+      to.compress_ratios.push_back(from.attention.compress_ratios->empty()
+                                       ? 0
+                                       : (*from.attention.compress_ratios)[static_cast<size_t>(layer)]);
     }
     to.sink = *from.attention.sink;
     to.routed = *from.moe.routed;
@@ -161,7 +169,9 @@ private:
     plan::Buffer buffer;
     buffer.id = static_cast<int64_t>(plan->buffers.size());
     buffer.name = name;
-    buffer.dtype = type.getElementType().isInteger(32) ? "i32" : type.getElementType().isInteger(64) ? "i64" : "f32";
+    buffer.dtype = type.getElementType().isInteger(32)   ? "i32"
+                   : type.getElementType().isInteger(64) ? "i64"
+                                                         : "f32";
     buffer.rows = std::max<int64_t>(1, shape[0]);
     buffer.row_size = 1;
     for (size_t dim = 1; dim < shape.size(); ++dim)
@@ -211,7 +221,8 @@ private:
     inst.op = isa<RoutedExpertsOp>(op) ? "local_experts" : op.getName().stripDialect().str();
     const plan::Operation *known = plan::find_operation(inst.op);
     if (!known)
-      return topo::error(op.getLoc(), "unknown-instruction") << "'" << inst.op << "' is no instruction of a plan";
+      return topo::error(op.getLoc(), "unknown-instruction")
+             << "'" << inst.op << "' is no instruction of a plan";
     inst.name = name_of(isa<AwaitOp>(op) ? cast<AwaitOp>(op).getPending().getDefiningOp() : &op);
     inst.where = position(op.getLoc());
     if (auto stream = op.getAttrOfType<StringAttr>("stream"))
@@ -247,7 +258,8 @@ private:
     if (auto fetch = dyn_cast<FetchOp>(op)) {
       const std::vector<int64_t> &layers = *spec.model.engram.layers;
       inst.numbers["table"] = static_cast<double>(llvm::find(layers, inst.layer) - layers.begin());
-      inst.numbers["rows_per_part"] = static_cast<double>(local_shape(cast<RankedTensorType>(fetch.getTable().getType()), mesh)[0]);
+      inst.numbers["rows_per_part"] =
+          static_cast<double>(local_shape(cast<RankedTensorType>(fetch.getTable().getType()), mesh)[0]);
     }
     if (auto scatter = dyn_cast<ReduceScatterOp>(op))
       inst.numbers["of"] = static_cast<double>(instruction_of.at(scatter.getGather().getDefiningOp()));
@@ -258,7 +270,8 @@ private:
 
   // What the instruction set knows of an op's attributes; counts of heads and groups shrink to the rank's.
   void attributes(Operation &op, const plan::Operation &known, plan::Instruction &inst) {
-    auto listed = [](const std::vector<std::string_view> &a, const std::vector<std::string_view> &b, StringRef name) {
+    auto listed = [](const std::vector<std::string_view> &a, const std::vector<std::string_view> &b,
+                     StringRef name) {
       return llvm::is_contained(a, std::string_view(name)) || llvm::is_contained(b, std::string_view(name));
     };
     NamedAttrList attrs(op.getAttrDictionary());
@@ -289,7 +302,8 @@ private:
     for (plan::Instruction &inst : plan->instructions) {
       if (inst.stream != "compute")
         for (int64_t input : inst.inputs)
-          if (auto found = made_by.find(input); found != made_by.end() && !llvm::is_contained(inst.waits, found->second))
+          if (auto found = made_by.find(input);
+              found != made_by.end() && !llvm::is_contained(inst.waits, found->second))
             inst.waits.push_back(found->second);
       for (int64_t output : inst.outputs)
         made_by[output] = inst.id;
@@ -299,8 +313,8 @@ private:
   void ledger() {
     Ledger read = ledger_of(module, spec, mesh);
     for (const LedgerLine &line : read.lines)
-      plan->ledger.push_back({line.op, line.group, comm_of.at(line.group), line.ranks, line.bytes_per_rank, line.times, line.blocking, line.where,
-                              line.category, line.predicted_us});
+      plan->ledger.push_back({line.op, line.group, comm_of.at(line.group), line.ranks, line.bytes_per_rank,
+                              line.times, line.blocking, line.where, line.category, line.predicted_us});
   }
 
   ModuleOp module;

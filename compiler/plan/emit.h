@@ -13,8 +13,8 @@ struct EmitOptions {
   std::string source_hash; // of its text and of all files it uses
 };
 
-// Needs a module with sizes, communicators and one placed program. Host arithmetic is 32-bit float: the plan's buffers
-// are f32 where the step says bf16.
+// Needs a module with sizes, communicators and one placed program. Host arithmetic is 32-bit float: the
+// plan's buffers are f32 where the step says bf16.
 mlir::FailureOr<plan::Plan> emit_plan(mlir::ModuleOp module, const EmitOptions &options);
 
 } // namespace paratope

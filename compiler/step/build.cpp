@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Stage "build step": model × phase → a step program on sharded tensors. No collectives yet but the vote: where a
-// producer's sharding is not its consumer's is for the next stage to find.
+// Stage "build step": model × phase → a step program on sharded tensors. No collectives yet but the vote:
+// where a producer's sharding is not its consumer's is for the next stage to find.
 //
-//     vote ─ batch ─ embed ─ (streams) ─ layers × { mix ─ norm ─ attention ─ add, mix ─ norm ─ feed-forward ─ add }
+//     vote ─ batch ─ embed ─ (streams) ─ layers × { mix ─ norm ─ attention ─ add, mix ─ norm ─ feed-forward ─
+//     add }
 //          ─ (sum of streams) ─ norm ─ head ─ argmax
 #include "compiler/passes.h"
 #include "compiler/step/builder.h"
@@ -35,17 +36,20 @@ struct Residual {
     if (streams() == 1)
       return h;
     int64_t n = streams(), mixes = n * n + 2 * n;
-    Value fn = step.weight(name + ".fn", {mixes, n * hidden()}, "f32", "normal", n * hidden(), "hyper_connections");
+    Value fn =
+        step.weight(name + ".fn", {mixes, n * hidden()}, "f32", "normal", n * hidden(), "hyper_connections");
     Value scale = step.weight(name + ".scale", {3}, "f32", "hc_scale", 1, "hyper_connections");
     Value base = step.weight(name + ".base", {mixes}, "f32", "bias", 1, "hyper_connections");
-    auto pre = step.make<HcPreOp>({step.rows(hidden()), step.rows(n + n * n, step.builder.getF32Type())}, h, fn, scale, base, streams_attr());
+    auto pre = step.make<HcPreOp>({step.rows(hidden()), step.rows(n + n * n, step.builder.getF32Type())}, h,
+                                  fn, scale, base, streams_attr());
     mix = pre.getMix();
     return pre.getX();
   }
 
   void leave(Value f) {
     h = streams() == 1 ? step.make<AddOp>({step.rows(hidden())}, ValueRange{h, f}).getSum()
-                       : step.make<HcPostOp>({step.rows(streams() * hidden())}, h, f, mix, streams_attr()).getStreamsOut();
+                       : step.make<HcPostOp>({step.rows(streams() * hidden())}, h, f, mix, streams_attr())
+                             .getStreamsOut();
   }
 };
 
@@ -65,7 +69,8 @@ class Build : public impl::StepBuildBase<Build> {
     StepBuilder step(module, *spec, *mesh, static_cast<int64_t>(sizes.getEngines() * sizes.getTokens()));
     step.builder.setInsertionPointToEnd(module.getBody());
     step.at("step", step.workload_op, "phase");
-    auto program = ProgramOp::create(step.builder, step.location(), *spec->workload.phase, step.builder.getStrArrayAttr({"real", "placeholder"}));
+    auto program = ProgramOp::create(step.builder, step.location(), *spec->workload.phase,
+                                     step.builder.getStrArrayAttr({"real", "placeholder"}));
     step.builder.createBlock(&program.getBody());
     build(step);
     give_names(program);
@@ -77,7 +82,8 @@ class Build : public impl::StepBuildBase<Build> {
     OpBuilder &b = step.builder;
     if (step.mesh.size_of("dp") > 1) {
       step.at("liveness", step.mesh_op, "dp");
-      auto vote = VoteOp::create(b, step.location(), PendingType::get(&getContext(), {}), FlatSymbolRefAttr::get(&getContext(), "dp"));
+      auto vote = VoteOp::create(b, step.location(), PendingType::get(&getContext(), {}),
+                                 FlatSymbolRefAttr::get(&getContext(), "dp"));
       AwaitOp::create(b, step.location(), TypeRange{}, vote.getPending());
     }
     step.at("embed", step.workload_op, "tokens_per_rank");
@@ -107,7 +113,8 @@ class Build : public impl::StepBuildBase<Build> {
       residual.leave(out);
     }
     step.at("head", step.model_op, "vocab");
-    x = n > 1 ? Value(step.make<HcSumOp>({step.rows(hidden)}, residual.h, residual.streams_attr()).getX()) : residual.h;
+    x = n > 1 ? Value(step.make<HcSumOp>({step.rows(hidden)}, residual.h, residual.streams_attr()).getX())
+              : residual.h;
     x = step.rms_norm(x, "norm", hidden, "norms");
     Value head = step.weight("head", {*model.vocab, hidden}, "bf16", "normal", hidden, "embedding");
     Value logits = step.make<LmHeadOp>({step.rows(*model.vocab)}, x, head).getLogits();

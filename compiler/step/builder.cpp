@@ -12,8 +12,10 @@ template <class Op> static Operation *first(ModuleOp module) {
   return ops.empty() ? module.getOperation() : (*ops.begin()).getOperation();
 }
 
-StepBuilder::StepBuilder(ModuleOp module, const TopologySpec &topology, const MeshView &mesh_view, int64_t num_tokens)
-    : spec(topology), mesh(mesh_view), tokens(num_tokens), builder(module.getContext()), where(module.getLoc()) {
+StepBuilder::StepBuilder(ModuleOp module, const TopologySpec &topology, const MeshView &mesh_view,
+                         int64_t num_tokens)
+    : spec(topology), mesh(mesh_view), tokens(num_tokens), builder(module.getContext()),
+      where(module.getLoc()) {
   model_op = first<topo::ModelOp>(module);
   moe_op = first<topo::MoeOp>(module);
   mesh_op = first<topo::MeshOp>(module);
@@ -38,8 +40,9 @@ static Type element_type(Builder &builder, const std::string &dtype) {
   return dtype == "f32" ? Type(builder.getF32Type()) : Type(builder.getBF16Type());
 }
 
-Value StepBuilder::weight(const std::string &name, ArrayRef<int64_t> shape, const std::string &dtype, const std::string &init,
-                          int64_t fan_in, const std::string &part, const std::vector<SplitDim> &splits, bool slots) {
+Value StepBuilder::weight(const std::string &name, ArrayRef<int64_t> shape, const std::string &dtype,
+                          const std::string &init, int64_t fan_in, const std::string &part,
+                          const std::vector<SplitDim> &splits, bool slots) {
   Sharding sharding;
   sharding.dims.resize(shape.size());
   for (const SplitDim &one : splits)
@@ -47,7 +50,8 @@ Value StepBuilder::weight(const std::string &name, ArrayRef<int64_t> shape, cons
   RankedTensorType type = with_sharding(RankedTensorType::get(shape, element_type(builder, dtype)), sharding);
   Location named = NameLoc::get(builder.getStringAttr(name), where);
   return WeightOp::create(builder, named, type, builder.getStringAttr(name), builder.getStringAttr(init),
-                          builder.getI64IntegerAttr(fan_in), slots ? builder.getUnitAttr() : UnitAttr(), builder.getStringAttr(part));
+                          builder.getI64IntegerAttr(fan_in), slots ? builder.getUnitAttr() : UnitAttr(),
+                          builder.getStringAttr(part));
 }
 
 void StepBuilder::type_results(Operation *op) {

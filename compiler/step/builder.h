@@ -40,8 +40,9 @@ public:
   std::vector<SplitDim> split(const std::string &group, int64_t dim) const;
 
   // A weight of `part` (the memory bill's item). Types: "bf16", "fp8", "fp4", "f32".
-  mlir::Value weight(const std::string &name, llvm::ArrayRef<int64_t> shape, const std::string &dtype, const std::string &init,
-                     int64_t fan_in, const std::string &part, const std::vector<SplitDim> &splits = {}, bool slots = false);
+  mlir::Value weight(const std::string &name, llvm::ArrayRef<int64_t> shape, const std::string &dtype,
+                     const std::string &init, int64_t fan_in, const std::string &part,
+                     const std::vector<SplitDim> &splits = {}, bool slots = false);
 
   // An op whose results have these global shapes; their shardings follow from the rules.
   template <class Op, class... Args> Op make(llvm::ArrayRef<mlir::Type> results, Args &&...args) {
@@ -49,8 +50,12 @@ public:
     type_results(op);
     return op;
   }
-  mlir::RankedTensorType rows(int64_t columns) { return mlir::RankedTensorType::get({tokens, columns}, activation()); }
-  mlir::RankedTensorType rows(int64_t columns, mlir::Type element) { return mlir::RankedTensorType::get({tokens, columns}, element); }
+  mlir::RankedTensorType rows(int64_t columns) {
+    return mlir::RankedTensorType::get({tokens, columns}, activation());
+  }
+  mlir::RankedTensorType rows(int64_t columns, mlir::Type element) {
+    return mlir::RankedTensorType::get({tokens, columns}, element);
+  }
 
   mlir::Value linear(mlir::Value x, mlir::Value w);
   mlir::Value rms_norm(mlir::Value x, const std::string &gain_name, int64_t dims, const std::string &part);
@@ -66,9 +71,11 @@ private:
 mlir::Value build_attention(StepBuilder &step, int64_t layer, mlir::Value x, mlir::Value positions);
 mlir::Value build_feed_forward(StepBuilder &step, int64_t layer, mlir::Value x);
 
-// Engram in two parts: the features of every Engram layer, which depend on token ids alone and are asked for before
-// the first layer; and their gated addition to the residual [tokens, streams·hidden] where a layer uses them.
-std::map<int64_t, mlir::Value> build_engram_features(StepBuilder &step, mlir::Value ids, mlir::Value positions);
+// Engram in two parts: the features of every Engram layer, which depend on token ids alone and are asked for
+// before the first layer; and their gated addition to the residual [tokens, streams·hidden] where a layer
+// uses them.
+std::map<int64_t, mlir::Value> build_engram_features(StepBuilder &step, mlir::Value ids,
+                                                     mlir::Value positions);
 mlir::Value build_engram_gate(StepBuilder &step, int64_t layer, mlir::Value residual, mlir::Value features);
 
 } // namespace paratope::step

@@ -3,9 +3,9 @@
 // Registration of the `step` dialect, and the one check an op needs beyond its operand types.
 #include "compiler/step/dialect.h"
 
-#include "llvm/ADT/TypeSwitch.h"
 #include "mlir/IR/Builders.h"
 #include "mlir/IR/DialectImplementation.h"
+#include "llvm/ADT/TypeSwitch.h"
 
 #include "StepDialect.cpp.inc"
 
@@ -32,7 +32,8 @@ void StepDialect::initialize() {
 
 void give_names(ProgramOp program) {
   for (Operation &op : program.getBody().front())
-    if (auto named = dyn_cast<NameLoc>(op.getLoc()); named && !op.hasAttr("at") && !isa<WeightOp, AwaitOp>(op))
+    if (auto named = dyn_cast<NameLoc>(op.getLoc());
+        named && !op.hasAttr("at") && !isa<WeightOp, AwaitOp>(op))
       op.setAttr("at", named.getName());
 }
 
@@ -53,7 +54,8 @@ void PendingType::print(AsmPrinter &printer) const {
 LogicalResult AwaitOp::verify() {
   auto promised = getPending().getType().getTypes();
   if (promised.size() != getNumResults())
-    return emitOpError() << "gives " << getNumResults() << " values, the collective promised " << promised.size();
+    return emitOpError() << "gives " << getNumResults() << " values, the collective promised "
+                         << promised.size();
   for (auto [value, type] : llvm::zip(getResults(), promised))
     if (value.getType() != type)
       return emitOpError() << "gives " << value.getType() << ", the collective promised " << type;

@@ -25,17 +25,22 @@ std::map<int64_t, Value> build_engram_features(StepBuilder &step, Value ids, Val
   if (engram.layers->empty())
     return features;
   // Only the primes matter here; multipliers decide which rows, not how many.
-  std::vector<std::vector<int64_t>> odd(engram.layers->size(), std::vector<int64_t>(static_cast<size_t>(*engram.ngram), 1));
-  std::vector<EngramHash> hashes = engram_hashes(*engram.layers, *engram.ngram, *engram.heads, *engram.vocab_per_head, odd);
+  std::vector<std::vector<int64_t>> odd(engram.layers->size(),
+                                        std::vector<int64_t>(static_cast<size_t>(*engram.ngram), 1));
+  std::vector<EngramHash> hashes =
+      engram_hashes(*engram.layers, *engram.ngram, *engram.heads, *engram.vocab_per_head, odd);
   OpBuilder &b = step.builder;
   for (const EngramHash &hash : hashes) {
     step.at(fmt::format("layers.{}.engram", hash.layer), step.mesh_op, "enp");
     int64_t per_token = (*engram.ngram - 1) * *engram.heads;
     IntegerAttr layer = b.getI64IntegerAttr(hash.layer);
-    Value rows = step.make<EngramHashOp>({step.rows(per_token, b.getI64Type())}, ids, positions, layer).getRows();
-    Value table = step.weight(fmt::format("layers.{}.engram.table", hash.layer), {padded_rows(hash.rows, step.mesh.size_of("enp")), *engram.dim},
-                              "fp8", "normal", 1, "engram", step.split("enp", 0));
-    features[hash.layer] = step.make<EngramGatherOp>({step.rows(per_token * *engram.dim)}, rows, table, layer).getFeatures();
+    Value rows =
+        step.make<EngramHashOp>({step.rows(per_token, b.getI64Type())}, ids, positions, layer).getRows();
+    Value table = step.weight(fmt::format("layers.{}.engram.table", hash.layer),
+                              {padded_rows(hash.rows, step.mesh.size_of("enp")), *engram.dim}, "fp8",
+                              "normal", 1, "engram", step.split("enp", 0));
+    features[hash.layer] =
+        step.make<EngramGatherOp>({step.rows(per_token * *engram.dim)}, rows, table, layer).getFeatures();
   }
   return features;
 }
@@ -47,11 +52,13 @@ Value build_engram_gate(StepBuilder &step, int64_t layer, Value residual, Value 
   step.at(fmt::format("layers.{}.engram", layer), step.model_op, "engram.layers");
   OpBuilder &b = step.builder;
   SmallVector<Value> weights = {
-      step.weight(prefix + "wkv", {(streams + 1) * hidden, width}, *step.spec.attention.weight_dtype, "normal", width, "engram_projections"),
+      step.weight(prefix + "wkv", {(streams + 1) * hidden, width}, *step.spec.attention.weight_dtype,
+                  "normal", width, "engram_projections"),
       step.weight(prefix + "h_norm", {streams * hidden}, "f32", "gain", 1, "engram_projections"),
       step.weight(prefix + "key_norm", {streams * hidden}, "f32", "gain", 1, "engram_projections")};
   return step
-      .make<EngramGateOp>({step.rows(streams * hidden)}, residual, features, weights, b.getI64IntegerAttr(layer), b.getI64IntegerAttr(streams),
+      .make<EngramGateOp>({step.rows(streams * hidden)}, residual, features, weights,
+                          b.getI64IntegerAttr(layer), b.getI64IntegerAttr(streams),
                           b.getF64FloatAttr(*step.spec.model.rms_eps))
       .getY();
 }

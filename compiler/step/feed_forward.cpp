@@ -1,15 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The feed-forward sublayer: gate, routed experts and shared expert; or the dense MLP of a model's first layers,
-// which tensor parallelism cuts by its inner width.
+// The feed-forward sublayer: gate, routed experts and shared expert; or the dense MLP of a model's first
+// layers, which tensor parallelism cuts by its inner width.
 #include "compiler/step/builder.h"
 
 using namespace mlir;
 
 namespace paratope::step {
 
-static Value ffn(StepBuilder &step, const std::string &prefix, Value x, int64_t width, double limit, const std::string &dtype,
-                 const std::string &part, const char *cut) {
+static Value ffn(StepBuilder &step, const std::string &prefix, Value x, int64_t width, double limit,
+                 const std::string &dtype, const std::string &part, const char *cut) {
   int64_t hidden = *step.spec.model.hidden;
   std::vector<SplitDim> none, in = cut ? step.split(cut, 1) : none, out = in;
   Value w13 = step.weight(prefix + "w13", {2, width, hidden}, dtype, "normal", hidden, part, in);
@@ -20,22 +20,27 @@ static Value ffn(StepBuilder &step, const std::string &prefix, Value x, int64_t 
 static Value moe(StepBuilder &step, int64_t layer, Value x) {
   const ExpertModel &model = step.spec.model.moe;
   OpBuilder &b = step.builder;
-  int64_t hidden = *step.spec.model.hidden, experts = *model.routed, width = *model.width, top_k = *model.top_k;
+  int64_t hidden = *step.spec.model.hidden, experts = *model.routed, width = *model.width,
+          top_k = *model.top_k;
   std::string prefix = fmt::format("layers.{}.moe.", layer);
   const std::string &dtype = *step.spec.moe.expert_dtype;
 
   Value wg = step.weight(prefix + "gate", {experts, hidden}, "f32", "normal", hidden, "gate");
   Value bias = step.weight(prefix + "bias", {experts}, "f32", "bias", 1, "gate");
-  auto gate = step.make<GateOp>({step.rows(top_k, step.index32()), step.rows(top_k, b.getF32Type())}, x, wg, bias,
-                                b.getI64IntegerAttr(layer), b.getStringAttr(*model.score), b.getI64IntegerAttr(top_k),
-                                b.getF64FloatAttr(*model.scaling), b.getI64IntegerAttr(*model.normalise),
-                                b.getI64IntegerAttr(*model.groups), b.getI64IntegerAttr(*model.top_groups));
+  auto gate =
+      step.make<GateOp>({step.rows(top_k, step.index32()), step.rows(top_k, b.getF32Type())}, x, wg, bias,
+                        b.getI64IntegerAttr(layer), b.getStringAttr(*model.score), b.getI64IntegerAttr(top_k),
+                        b.getF64FloatAttr(*model.scaling), b.getI64IntegerAttr(*model.normalise),
+                        b.getI64IntegerAttr(*model.groups), b.getI64IntegerAttr(*model.top_groups));
   Value shared;
   if (*model.shared > 0) // its weights are whole on every rank: no collective after it
-    shared = ffn(step, prefix + "shared.", x, *model.shared * width, *model.swiglu_limit, dtype == "fp4" ? "fp8" : dtype, "shared", nullptr);
+    shared = ffn(step, prefix + "shared.", x, *model.shared * width, *model.swiglu_limit,
+                 dtype == "fp4" ? "fp8" : dtype, "shared", nullptr);
   std::vector<SplitDim> by_expert = step.split("ep", 0);
-  Value w13 = step.weight(prefix + "w13", {experts, 2, width, hidden}, dtype, "normal", hidden, "experts", by_expert, true);
-  Value w2 = step.weight(prefix + "w2", {experts, hidden, width}, dtype, "normal", width, "experts", by_expert, true);
+  Value w13 = step.weight(prefix + "w13", {experts, 2, width, hidden}, dtype, "normal", hidden, "experts",
+                          by_expert, true);
+  Value w2 = step.weight(prefix + "w2", {experts, hidden, width}, dtype, "normal", width, "experts",
+                         by_expert, true);
   Value y = step.make<RoutedExpertsOp>({step.rows(hidden)}, x, gate.getIdx(), gate.getWeights(), w13, w2,
                                        b.getF64FloatAttr(*model.swiglu_limit))
                 .getY();
@@ -46,9 +51,10 @@ Value build_feed_forward(StepBuilder &step, int64_t layer, Value x) {
   const ExpertModel &model = step.spec.model.moe;
   if (*model.routed == 0 || layer < *model.dense_layers) {
     bool cut = step.mesh.size_of("tp") > 1;
-    step.at(fmt::format("layers.{}.mlp", layer), cut ? step.mesh_op : step.model_op, cut ? "tp" : "moe.dense_width");
-    return ffn(step, fmt::format("layers.{}.mlp.", layer), x, *model.dense_width, *model.swiglu_limit, *step.spec.attention.weight_dtype,
-               "dense", "tp");
+    step.at(fmt::format("layers.{}.mlp", layer), cut ? step.mesh_op : step.model_op,
+            cut ? "tp" : "moe.dense_width");
+    return ffn(step, fmt::format("layers.{}.mlp.", layer), x, *model.dense_width, *model.swiglu_limit,
+               *step.spec.attention.weight_dtype, "dense", "tp");
   }
   step.at(fmt::format("layers.{}.moe", layer), step.mesh_op, "ep");
   return moe(step, layer, x);

@@ -5,8 +5,8 @@
 
 #include "fmt/format.h"
 #include "fmt/ranges.h"
-#include "llvm/ADT/TypeSwitch.h"
 #include "mlir/IR/Builders.h"
+#include "llvm/ADT/TypeSwitch.h"
 
 using namespace mlir;
 
@@ -50,8 +50,9 @@ RankedTensorType with_sharding(RankedTensorType type, const Sharding &sharding) 
   SmallVector<Attribute> dims;
   for (const Axes &axes : sharding.dims)
     dims.push_back(list(axes));
-  return RankedTensorType::get(type.getShape(), type.getElementType(),
-                               topo::ShardAttr::get(type.getContext(), builder.getArrayAttr(dims), list(sharding.partial)));
+  return RankedTensorType::get(
+      type.getShape(), type.getElementType(),
+      topo::ShardAttr::get(type.getContext(), builder.getArrayAttr(dims), list(sharding.partial)));
 }
 
 std::string to_string(const Sharding &sharding) {
@@ -108,7 +109,8 @@ Rule rule_of(Operation *op) {
         return Rule{dim_axes(linear.getW(), 1), dim_axes(linear.getW(), 0), dim_axes(linear.getW(), 1)};
       })
       .Case<FfnOp>([](FfnOp ffn) { return Rule{{}, {}, dim_axes(ffn.getW13(), 1)}; })
-      .Case<RoutedExpertsOp>([](RoutedExpertsOp experts) { return Rule{{}, {}, dim_axes(experts.getW13(), 0)}; })
+      .Case<RoutedExpertsOp>(
+          [](RoutedExpertsOp experts) { return Rule{{}, {}, dim_axes(experts.getW13(), 0)}; })
       // Ops that work on each head, or output group, alone keep the heads where their weights are.
       .Case<HeadLinearOp>([](HeadLinearOp heads) {
         Axes columns = dim_axes(heads.getW(), 0);
@@ -157,7 +159,8 @@ std::optional<Sharding> needed(Operation *op, unsigned idx, const MeshView &mesh
     return std::nullopt;
   if (is_weight(operand)) {
     // Splits that decide the op's rule are free; a weight it reads whole must be whole.
-    bool decides = isa<LinearOp, LmHeadOp, FfnOp, RoutedExpertsOp, ExpertFfnOp, OGroupProjOp, HeadLinearOp, AttentionOp, EngramGatherOp>(op);
+    bool decides = isa<LinearOp, LmHeadOp, FfnOp, RoutedExpertsOp, ExpertFfnOp, OGroupProjOp, HeadLinearOp,
+                       AttentionOp, EngramGatherOp>(op);
     if (decides)
       return std::nullopt;
     Sharding whole;

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // The sharding rule of every op: what it needs of its operands, and what its results then are. The step
-// builder types results by it, exchange insertion mends what does not meet it, and the check proves that all does.
+// builder types results by it, exchange insertion mends what does not meet it, and the check proves that all
+// does.
 //
 //     op                     operand needs                    result
 //     rms_norm, gate, hc_*   [tokens, {}]                     [tokens, {}]
@@ -37,8 +38,8 @@ std::string to_string(const Sharding &sharding);
 // Elements of the part a rank holds: the global shape with each split dim divided (rounded up).
 llvm::SmallVector<int64_t> local_shape(mlir::RankedTensorType type, const MeshView &mesh);
 
-// What `op` needs of operand `idx`, given the others; nothing for an operand that may have any sharding (a weight,
-// whose own split decides the rule).
+// What `op` needs of operand `idx`, given the others; nothing for an operand that may have any sharding (a
+// weight, whose own split decides the rule).
 std::optional<Sharding> needed(mlir::Operation *op, unsigned idx, const MeshView &mesh);
 
 // The sharding of result `idx` of a compute op whose operands are as needed.

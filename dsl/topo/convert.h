@@ -17,8 +17,8 @@ namespace paratope::topo {
 mlir::OwningOpRef<mlir::ModuleOp> to_module(mlir::MLIRContext *context, const TopologySpec &spec);
 
 // The values of a module. Everything wrong with it is reported (a missing or doubled section, unknown keys,
-// wrong types, names that do not exist); nothing is returned then. Derived ops (comm, sizes) and step programs
-// are not part of the values.
+// wrong types, names that do not exist); nothing is returned then. Derived ops (comm, sizes) and step
+// programs are not part of the values.
 std::optional<TopologySpec> to_spec(mlir::ModuleOp module, Diagnostics &diagnostics);
 
 // Whether the module was written by hand: no op says which of its keys a TOML file wrote.

@@ -23,7 +23,7 @@ template <class Section> SectionAttrs to_attrs(mlir::MLIRContext *context, const
 // Fills `section` from `fields`; unknown keys, wrong types, values out of range and missing required keys
 // are errors at the op.
 template <class Section>
-void from_attrs(mlir::Operation *op, llvm::StringRef section_name, mlir::DictionaryAttr fields, mlir::ArrayAttr written,
-                Section &section, Diagnostics &diagnostics);
+void from_attrs(mlir::Operation *op, llvm::StringRef section_name, mlir::DictionaryAttr fields,
+                mlir::ArrayAttr written, Section &section, Diagnostics &diagnostics);
 
 } // namespace paratope::topo

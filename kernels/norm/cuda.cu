@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// RMS norm of bf16 rows. Bound by memory: 4 bytes an element (one read, one write) and the gains, which stay in L2;
-// 60 rows of 5120 are 1.2 MB, 0.3 µs at 4.3 TB/s, so at decode sizes the launch is what is paid for, and the kernel's
-// place in the end is inside its neighbours. One block a row: each thread keeps its 16-byte pieces in registers, so a
-// row is read once.
+// RMS norm of bf16 rows. Bound by memory: 4 bytes an element (one read, one write) and the gains, which stay
+// in L2; 60 rows of 5120 are 1.2 MB, 0.3 µs at 4.3 TB/s, so at decode sizes the launch is what is paid for,
+// and the kernel's place in the end is inside its neighbours. One block a row: each thread keeps its 16-byte
+// pieces in registers, so a row is read once.
 #include "kernels/norm/cuda.h"
 
 namespace paratope::cuda {
@@ -31,7 +31,8 @@ __device__ float block_sum(float value) {
 }
 
 template <int Loads>
-__global__ void __launch_bounds__(1024) rms_norm_kernel(const uint4 *x, const float *gain, float eps, int pieces, float inverse_size, uint4 *y) {
+__global__ void __launch_bounds__(1024)
+    rms_norm_kernel(const uint4 *x, const float *gain, float eps, int pieces, float inverse_size, uint4 *y) {
   const uint4 *row = x + static_cast<int64_t>(blockIdx.x) * pieces;
   Piece held[Loads];
   float squares = 0.0f;
@@ -68,8 +69,8 @@ bool aligned(const void *pointer) { return reinterpret_cast<uintptr_t>(pointer) 
 
 } // namespace
 
-cudaError_t rms_norm(const __nv_bfloat16 *x, const float *gain, float eps, int64_t rows, int64_t row_size, __nv_bfloat16 *y,
-                     cudaStream_t stream) {
+cudaError_t rms_norm(const __nv_bfloat16 *x, const float *gain, float eps, int64_t rows, int64_t row_size,
+                     __nv_bfloat16 *y, cudaStream_t stream) {
   if (rows < 0 || rows > INT32_MAX || row_size < values_per_load || row_size % values_per_load != 0 ||
       row_size > 1024 * max_loads * values_per_load || !aligned(x) || !aligned(y) || !aligned(gain))
     return cudaErrorInvalidValue;
@@ -78,9 +79,12 @@ cudaError_t rms_norm(const __nv_bfloat16 *x, const float *gain, float eps, int64
   int pieces = static_cast<int>(row_size / values_per_load);
   int loads = (pieces + 1023) / 1024;
   int threads = ((pieces + loads - 1) / loads + 31) / 32 * 32;
-  auto launch = loads == 1 ? rms_norm_kernel<1> : loads == 2 ? rms_norm_kernel<2> : rms_norm_kernel<max_loads>;
-  launch<<<static_cast<unsigned>(rows), threads, 0, stream>>>(reinterpret_cast<const uint4 *>(x), gain, eps, pieces,
-                                                              1.0f / static_cast<float>(row_size), reinterpret_cast<uint4 *>(y));
+  auto launch = loads == 1   ? rms_norm_kernel<1>
+                : loads == 2 ? rms_norm_kernel<2>
+                             : rms_norm_kernel<max_loads>;
+  launch<<<static_cast<unsigned>(rows), threads, 0, stream>>>(reinterpret_cast<const uint4 *>(x), gain, eps,
+                                                              pieces, 1.0f / static_cast<float>(row_size),
+                                                              reinterpret_cast<uint4 *>(y));
   return cudaGetLastError();
 }
 

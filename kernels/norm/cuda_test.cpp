@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The GPU's rms_norm against the host's, on a device; and its time against a device copy of the same bytes. Without a
-// device it says so and exits 77, which ctest shows as skipped.
+// The GPU's rms_norm against the host's, on a device; and its time against a device copy of the same bytes.
+// Without a device it says so and exits 77, which ctest shows as skipped.
 #include <algorithm>
 #include <cmath>
 #include <cstdio>
@@ -18,18 +18,20 @@ namespace {
 
 constexpr int skipped = 77;
 
-#define CHECK_CUDA(call)                                                                                               \
-  do {                                                                                                                 \
-    cudaError_t status = (call);                                                                                       \
-    if (status != cudaSuccess) {                                                                                       \
-      std::printf("%s:%d: %s\n", __FILE__, __LINE__, cudaGetErrorString(status));                                      \
-      return false;                                                                                                    \
-    }                                                                                                                  \
+#define CHECK_CUDA(call)                                                                                     \
+  do {                                                                                                       \
+    cudaError_t status = (call);                                                                             \
+    if (status != cudaSuccess) {                                                                             \
+      std::printf("%s:%d: %s\n", __FILE__, __LINE__, cudaGetErrorString(status));                            \
+      return false;                                                                                          \
+    }                                                                                                        \
   } while (false)
 
 template <class T> struct DeviceArray {
   T *data = nullptr;
-  explicit DeviceArray(size_t count) { (void)cudaMalloc(reinterpret_cast<void **>(&data), std::max<size_t>(count, 1) * sizeof(T)); }
+  explicit DeviceArray(size_t count) {
+    (void)cudaMalloc(reinterpret_cast<void **>(&data), std::max<size_t>(count, 1) * sizeof(T));
+  }
   ~DeviceArray() { (void)cudaFree(data); }
   DeviceArray(const DeviceArray &) = delete;
   DeviceArray &operator=(const DeviceArray &) = delete;
@@ -70,7 +72,8 @@ bool equal_to_host(int64_t rows, int64_t row_size, unsigned seed) {
   }
   double error = norm > 0 ? std::sqrt(difference / norm) : 0;
   bool good = error <= 1e-2;
-  std::printf("rms_norm [%5ld, %5ld]  relative error %.2e  %s\n", long(rows), long(row_size), error, good ? "ok" : "FAILED");
+  std::printf("rms_norm [%5ld, %5ld]  relative error %.2e  %s\n", long(rows), long(row_size), error,
+              good ? "ok" : "FAILED");
   return good;
 }
 
@@ -86,7 +89,8 @@ bool refuses_wrong_sizes() {
   return good;
 }
 
-// Median µs of `launch`, by events around each of 50 after a warm-up; buffers rotate so that L2 holds none of them.
+// Median µs of `launch`, by events around each of 50 after a warm-up; buffers rotate so that L2 holds none of
+// them.
 template <class Launch> double median_us(Launch launch) {
   cudaEvent_t from, to;
   (void)cudaEventCreate(&from);
@@ -121,13 +125,21 @@ bool measure(int64_t rows, int64_t row_size) {
   std::vector<float> ones(static_cast<size_t>(row_size), 1.0f);
   CHECK_CUDA(cudaMemcpy(gain.data, ones.data(), ones.size() * sizeof(float), cudaMemcpyHostToDevice));
   auto at = [&](__nv_bfloat16 *base, int i) { return base + count * static_cast<size_t>(i % sets); };
-  double ours = median_us([&](int i) { (void)cuda::rms_norm(at(x.data, i), gain.data, 1e-6f, rows, row_size, at(y.data, i), nullptr); });
-  double again = median_us([&](int i) { (void)cuda::rms_norm(at(x.data, i), gain.data, 1e-6f, rows, row_size, at(y.data, i), nullptr); });
-  double copy = median_us([&](int i) { (void)cudaMemcpyAsync(at(y.data, i), at(x.data, i), count * 2, cudaMemcpyDeviceToDevice); });
+  double ours = median_us([&](int i) {
+    (void)cuda::rms_norm(at(x.data, i), gain.data, 1e-6f, rows, row_size, at(y.data, i), nullptr);
+  });
+  double again = median_us([&](int i) {
+    (void)cuda::rms_norm(at(x.data, i), gain.data, 1e-6f, rows, row_size, at(y.data, i), nullptr);
+  });
+  double copy = median_us([&](int i) {
+    (void)cudaMemcpyAsync(at(y.data, i), at(x.data, i), count * 2, cudaMemcpyDeviceToDevice);
+  });
   CHECK_CUDA(cudaDeviceSynchronize());
   double bytes = static_cast<double>(count) * 4;
-  std::printf("rms_norm [%6ld, %5ld]  %8.1f µs (again %.1f)  %.2f TB/s; device copy %8.1f µs  %.2f TB/s; ours/copy rate %.2f\n", long(rows),
-              long(row_size), ours, again, bytes / ours / 1e6, copy, bytes / copy / 1e6, copy / ours);
+  std::printf("rms_norm [%6ld, %5ld]  %8.1f µs (again %.1f)  %.2f TB/s; device copy %8.1f µs  %.2f TB/s; "
+              "ours/copy rate %.2f\n",
+              long(rows), long(row_size), ours, again, bytes / ours / 1e6, copy, bytes / copy / 1e6,
+              copy / ours);
   return true;
 }
 
@@ -143,7 +155,15 @@ int run(bool timing) {
   (void)cudaDriverGetVersion(&driver);
   std::printf("%s, driver API %d.%d\n", device.name, driver / 1000, driver % 1000 / 10);
   bool good = true;
-  for (auto [rows, row_size] : {std::pair<int64_t, int64_t>{0, 5120}, {1, 8}, {1, 5120}, {60, 5120}, {61, 1280}, {128, 7168}, {7, 20480}, {3, 32768}, {1000, 512}})
+  for (auto [rows, row_size] : {std::pair<int64_t, int64_t>{0, 5120},
+                                {1, 8},
+                                {1, 5120},
+                                {60, 5120},
+                                {61, 1280},
+                                {128, 7168},
+                                {7, 20480},
+                                {3, 32768},
+                                {1000, 512}})
     good = equal_to_host(rows, row_size, static_cast<unsigned>(rows + row_size)) && good;
   good = refuses_wrong_sizes() && good;
   for (int64_t rows : {60, 128, 8192, 65536})
@@ -155,4 +175,6 @@ int run(bool timing) {
 } // namespace paratope
 
 // --no-timing: only right or wrong, for sanitizers that slow kernels down.
-int main(int argc, char **argv) { return paratope::run(!(argc > 1 && std::string_view(argv[1]) == "--no-timing")); }
+int main(int argc, char **argv) {
+  return paratope::run(!(argc > 1 && std::string_view(argv[1]) == "--no-timing"));
+}

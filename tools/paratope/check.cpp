@@ -44,8 +44,12 @@ int check(const Arguments &arguments) {
 void register_check(CLI::App &app, int &exit_code) {
   auto arguments = std::make_shared<Arguments>();
   CLI::App *command = app.add_subcommand("check", "every compile-time check");
-  command->add_option("FILE", arguments->files, "FILE.toml, FILE.toml#variant+variant, or FILE.mlir")->required();
-  command->add_option("--set", arguments->source.settings, "KEY=VALUE: override a dotted key")->take_all()->expected(1)->type_name("KEY=VALUE");
+  command->add_option("FILE", arguments->files, "FILE.toml, FILE.toml#variant+variant, or FILE.mlir")
+      ->required();
+  command->add_option("--set", arguments->source.settings, "KEY=VALUE: override a dotted key")
+      ->take_all()
+      ->expected(1)
+      ->type_name("KEY=VALUE");
   command->add_flag("--json", arguments->source.json, "one JSON document on stdout and nothing else");
   command->add_flag("--remarks", arguments->remarks, "also show the decisions that were taken");
   command->footer("Example:\n  paratope check topologies/deepinfer/decode-ep64.toml --set axes.ep=60");

@@ -12,9 +12,9 @@
 
 #include "compiler/plan/emit.h"
 #include "dsl/diagnostic/render.h"
+#include "dsl/toml/write.h"
 #include "dsl/topo/bridge.h"
 #include "dsl/topo/convert.h"
-#include "dsl/toml/write.h"
 #include "runtime/plan/plan_json.h"
 #include "tools/paratope/dot.h"
 #include "tools/paratope/session.h"
@@ -82,7 +82,9 @@ int compiled(const Arguments &arguments) {
     if (mlir::failed(plan))
       return failed();
     text = plan::write_json(*plan);
-    compilation.times.push_back({"plan", std::chrono::duration<double, std::milli>(std::chrono::steady_clock::now() - start).count()});
+    compilation.times.push_back(
+        {"plan",
+         std::chrono::duration<double, std::milli>(std::chrono::steady_clock::now() - start).count()});
   } else if (arguments.emit == "toml") {
     topo::DiagnosticBridge bridge(compilation.context.get(), found);
     auto spec = topo::to_spec(*compilation.module, found);
@@ -115,7 +117,9 @@ void register_compile(CLI::App &app, int &exit_code) {
   CLI::App *command = app.add_subcommand("compile", "the pipeline: to a plan, or to any level before it");
   add_source(*command, arguments->source);
   command->add_option("-o,--output", arguments->output, "where to write; stdout when absent");
-  command->add_option("--emit", arguments->emit, "what to write")->check(CLI::IsMember({"toml", "topo", "step", "plan", "dot"}))->capture_default_str();
+  command->add_option("--emit", arguments->emit, "what to write")
+      ->check(CLI::IsMember({"toml", "topo", "step", "plan", "dot"}))
+      ->capture_default_str();
   std::vector<std::string> stages;
   std::string listed;
   for (const auto &[name, reason] : stage_names()) {
@@ -127,7 +131,9 @@ void register_compile(CLI::App &app, int &exit_code) {
   command->add_flag("--tiny", arguments->source.tiny, "widths and batch that a CPU can run");
   command->add_flag("--bytecode", arguments->bytecode, "MLIR as bytecode (with --emit topo or step)");
   command->add_flag("--locations", arguments->locations, "MLIR text with the place of each op in the file");
-  command->footer("Stages, in order:\n" + listed + "\nExample:\n  paratope compile topologies/deepinfer/decode-ep64.toml --emit step --print-after exchange");
+  command->footer("Stages, in order:\n" + listed +
+                  "\nExample:\n  paratope compile topologies/deepinfer/decode-ep64.toml --emit step "
+                  "--print-after exchange");
   command->callback([arguments, &exit_code] { exit_code = compiled(*arguments); });
 }
 

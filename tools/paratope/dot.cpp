@@ -10,14 +10,18 @@ namespace paratope {
 std::string to_dot(ModuleOp module) {
   std::string text = "digraph step {\n  rankdir=TB; node [fontname=\"sans-serif\", fontsize=10];\n";
   llvm::DenseMap<Operation *, int64_t> ids;
-  auto number = [&](Operation *op) { return ids.try_emplace(op, static_cast<int64_t>(ids.size())).first->second; };
+  auto number = [&](Operation *op) {
+    return ids.try_emplace(op, static_cast<int64_t>(ids.size())).first->second;
+  };
   for (step::ProgramOp program : module.getOps<step::ProgramOp>())
     for (Operation &op : program.getBody().front()) {
       if (isa<step::WeightOp, step::AwaitOp>(op))
         continue;
       bool collective = step::is_collective(&op);
-      text += fmt::format("  n{} [shape={}, label=\"{}{}\\n{}\"];\n", number(&op), collective ? "ellipse, style=filled, fillcolor=lightblue" : "box",
-                          op.getName().stripDialect().str(), collective ? " over " + step::group_of(&op) : "", step::name_of(&op));
+      text += fmt::format("  n{} [shape={}, label=\"{}{}\\n{}\"];\n", number(&op),
+                          collective ? "ellipse, style=filled, fillcolor=lightblue" : "box",
+                          op.getName().stripDialect().str(), collective ? " over " + step::group_of(&op) : "",
+                          step::name_of(&op));
       for (Value operand : op.getOperands()) {
         Operation *def = operand.getDefiningOp();
         if (auto await = dyn_cast_or_null<step::AwaitOp>(def))

@@ -17,7 +17,9 @@ namespace paratope {
 namespace {
 
 std::string place_text(const SourceRange &where) {
-  return where.known() ? fmt::format("{}:{}", where.file, where.line) : where.file.empty() ? "default" : where.file;
+  return where.known()        ? fmt::format("{}:{}", where.file, where.line)
+         : where.file.empty() ? "default"
+                              : where.file;
 }
 
 std::string mesh_text(Loaded &loaded) {
@@ -26,14 +28,17 @@ std::string mesh_text(Loaded &loaded) {
   Table table({"<axis", "size", "<from"});
   for (auto [name, size] : llvm::zip(mesh.getAxisNames(), mesh.getAxisSizes())) {
     std::string axis = mlir::cast<mlir::StringAttr>(name).str();
-    table.row({axis, fmt::format("{}", mlir::cast<mlir::IntegerAttr>(size).getInt()), place_text(topo::to_range(topo::location_of(mesh, axis)))});
+    table.row({axis, fmt::format("{}", mlir::cast<mlir::IntegerAttr>(size).getInt()),
+               place_text(topo::to_range(topo::location_of(mesh, axis)))});
   }
   std::string text = fmt::format("mesh: {} ranks, layout {}\n", loaded.mesh.world, *loaded.spec.layout_name);
   text += table.text();
-  text += fmt::format("  {} engines of {} rank{}, each with its own batch of at most {} tokens; {} replica{}\n", static_cast<int64_t>(sizes.getEngines()),
-                      loaded.mesh.world / static_cast<int64_t>(sizes.getEngines()),
-                      loaded.mesh.world == static_cast<int64_t>(sizes.getEngines()) ? "" : "s", static_cast<int64_t>(sizes.getTokens()),
-                      static_cast<int64_t>(sizes.getReplicas()), sizes.getReplicas() == 1 ? "" : "s");
+  text += fmt::format(
+      "  {} engines of {} rank{}, each with its own batch of at most {} tokens; {} replica{}\n",
+      static_cast<int64_t>(sizes.getEngines()), loaded.mesh.world / static_cast<int64_t>(sizes.getEngines()),
+      loaded.mesh.world == static_cast<int64_t>(sizes.getEngines()) ? "" : "s",
+      static_cast<int64_t>(sizes.getTokens()), static_cast<int64_t>(sizes.getReplicas()),
+      sizes.getReplicas() == 1 ? "" : "s");
   return text;
 }
 
@@ -41,11 +46,14 @@ std::string mesh_text(Loaded &loaded) {
 std::string seats_text(Loaded &loaded) {
   const MachineSpec &machine = loaded.spec.machine;
   int64_t gpus = std::max<int64_t>(1, *machine.gpus_per_node), nodes = (loaded.mesh.world + gpus - 1) / gpus;
-  std::string text = fmt::format("machine {}: {} nodes of {} × {}; {} {:g} GB/s inside a domain of {} GPUs, {} {:g} GB/s between\n",
-                                 machine.name->empty() ? *machine.use : *machine.name, *machine.nodes, gpus, *machine.gpu_name, *machine.scale_up.name,
-                                 *machine.scale_up.gb_per_s, *machine.scale_up_gpus, *machine.scale_out.name, *machine.scale_out.gb_per_s);
+  std::string text = fmt::format(
+      "machine {}: {} nodes of {} × {}; {} {:g} GB/s inside a domain of {} GPUs, {} {:g} GB/s between\n",
+      machine.name->empty() ? *machine.use : *machine.name, *machine.nodes, gpus, *machine.gpu_name,
+      *machine.scale_up.name, *machine.scale_up.gb_per_s, *machine.scale_up_gpus, *machine.scale_out.name,
+      *machine.scale_out.gb_per_s);
   for (int64_t node = 0; node < std::min<int64_t>(nodes, 16); ++node)
-    text += fmt::format("  node {:3}: ranks {} – {}\n", node, node * gpus, std::min(loaded.mesh.world, (node + 1) * gpus) - 1);
+    text += fmt::format("  node {:3}: ranks {} – {}\n", node, node * gpus,
+                        std::min(loaded.mesh.world, (node + 1) * gpus) - 1);
   if (nodes > 16)
     text += fmt::format("  … {} nodes in all\n", nodes);
   return text;
@@ -85,13 +93,18 @@ int explain(const SourceOptions &options) {
     return exit_good;
   }
   topo::SizesOp sizes = *loaded->module().getOps<topo::SizesOp>().begin();
-  std::string text = fmt::format("{}: {}\nmodel {}, {} step\n\n", *loaded->spec.name, *loaded->spec.summary,
-                                 loaded->spec.model.name->empty() ? *loaded->spec.model.use : *loaded->spec.model.name, *loaded->spec.workload.phase);
+  std::string text =
+      fmt::format("{}: {}\nmodel {}, {} step\n\n", *loaded->spec.name, *loaded->spec.summary,
+                  loaded->spec.model.name->empty() ? *loaded->spec.model.use : *loaded->spec.model.name,
+                  *loaded->spec.workload.phase);
   text += mesh_text(*loaded) + "\n" + seats_text(*loaded) + "\ngroups\n" + groups_text(*loaded, {}) + "\n";
   if (sizes.getLogical() > 0)
-    text += fmt::format("experts: {} logical + {} extra = {} physical, {} a rank\n\n", static_cast<int64_t>(sizes.getLogical()),
-                        static_cast<int64_t>(sizes.getExtra()), static_cast<int64_t>(sizes.getPhysical()), static_cast<int64_t>(sizes.getLocal()));
-  text += to_text(*bill) + "\nledger of one step\n" + to_text(ledger_of(loaded->module(), loaded->spec, loaded->mesh)) + "\n" + decisions_text(loaded->diagnostics);
+    text += fmt::format("experts: {} logical + {} extra = {} physical, {} a rank\n\n",
+                        static_cast<int64_t>(sizes.getLogical()), static_cast<int64_t>(sizes.getExtra()),
+                        static_cast<int64_t>(sizes.getPhysical()), static_cast<int64_t>(sizes.getLocal()));
+  text += to_text(*bill) + "\nledger of one step\n" +
+          to_text(ledger_of(loaded->module(), loaded->spec, loaded->mesh)) + "\n" +
+          decisions_text(loaded->diagnostics);
   print(text);
   return exit_good;
 }
@@ -100,7 +113,8 @@ int explain(const SourceOptions &options) {
 
 void register_explain(CLI::App &app, int &exit_code) {
   auto options = std::make_shared<SourceOptions>();
-  CLI::App *command = app.add_subcommand("explain", "mesh, seats, groups, memory, ledger, and the reason of each decision");
+  CLI::App *command =
+      app.add_subcommand("explain", "mesh, seats, groups, memory, ledger, and the reason of each decision");
   add_source(*command, *options);
   command->footer("Example:\n  paratope explain topologies/deepinfer/decode-ep64.toml");
   command->callback([options, &exit_code] { exit_code = explain(*options); });

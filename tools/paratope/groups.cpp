@@ -33,9 +33,13 @@ std::string pattern_of(Loaded &loaded, const std::string &name) {
   return "";
 }
 
-bool wanted(const GroupsView &view, const std::string &name) { return view.only.empty() || view.only == name; }
+bool wanted(const GroupsView &view, const std::string &name) {
+  return view.only.empty() || view.only == name;
+}
 
-bool lists_members(const Loaded &loaded, const GroupsView &view) { return view.members || view.rank || loaded.mesh.world <= max_table_ranks; }
+bool lists_members(const Loaded &loaded, const GroupsView &view) {
+  return view.members || view.rank || loaded.mesh.world <= max_table_ranks;
+}
 
 std::vector<std::vector<int64_t>> members_of(const GroupLayout &group, const GroupsView &view) {
   std::vector<std::vector<int64_t>> all;
@@ -53,7 +57,8 @@ std::vector<std::vector<int64_t>> members_of(const GroupLayout &group, const Gro
 std::string short_list(const std::vector<int64_t> &ranks) {
   constexpr size_t most = 16;
   auto shown = ranks.begin() + static_cast<int64_t>(std::min(ranks.size(), most));
-  return fmt::format("[{}{}]", fmt::join(ranks.begin(), shown, " "), ranks.size() > most ? fmt::format(" … {}", ranks.back()) : "");
+  return fmt::format("[{}{}]", fmt::join(ranks.begin(), shown, " "),
+                     ranks.size() > most ? fmt::format(" … {}", ranks.back()) : "");
 }
 
 } // namespace
@@ -67,12 +72,13 @@ nlohmann::ordered_json groups_json(Loaded &loaded, const GroupsView &view) {
     if (!wanted(view, name))
       continue;
     std::string shared = shares(loaded, name);
-    nlohmann::ordered_json entry = {{"pattern", pattern_of(loaded, name)},
-                                    {"size", group.size},
-                                    {"count", group.count},
-                                    {"color", to_string(group.color)},
-                                    {"key", to_string(group.key)},
-                                    {"shares", shared.empty() ? nlohmann::ordered_json() : nlohmann::ordered_json(shared)}};
+    nlohmann::ordered_json entry = {
+        {"pattern", pattern_of(loaded, name)},
+        {"size", group.size},
+        {"count", group.count},
+        {"color", to_string(group.color)},
+        {"key", to_string(group.key)},
+        {"shares", shared.empty() ? nlohmann::ordered_json() : nlohmann::ordered_json(shared)}};
     if (lists_members(loaded, view))
       entry["members"] = members_of(group, view);
     groups[name] = std::move(entry);
@@ -87,9 +93,15 @@ std::string groups_text(Loaded &loaded, const GroupsView &view) {
       continue;
     std::string shared = shares(loaded, name);
     int64_t color = view.rank ? color_of(group, *view.rank) : 0;
-    std::string first = color < 0 ? "none" : group.size <= max_table_ranks ? short_list(members(group, color)) : fmt::format("{} ranks", group.size);
-    table.row({name, fmt::format("{}", group.count), fmt::format("{}", group.size), to_string(group.color), to_string(group.key),
-               !shared.empty() ? "shares " + shared : group.size > 1 ? "own" : "none", first});
+    std::string first = color < 0                       ? "none"
+                        : group.size <= max_table_ranks ? short_list(members(group, color))
+                                                        : fmt::format("{} ranks", group.size);
+    table.row({name, fmt::format("{}", group.count), fmt::format("{}", group.size), to_string(group.color),
+               to_string(group.key),
+               !shared.empty()  ? "shares " + shared
+               : group.size > 1 ? "own"
+                                : "none",
+               first});
   }
   return table.text();
 }
@@ -105,7 +117,8 @@ int groups(const SourceOptions &options, const GroupsView &view) {
     for (const auto &[name, group] : loaded->mesh.groups)
       names.push_back(name);
     auto near = nearest(view.only, names);
-    fmt::print(stderr, "error: there is no group '{}', expected {}\n{}", view.only, fmt::join(names, " | "), near ? "fix: --group " + *near + "\n" : "");
+    fmt::print(stderr, "error: there is no group '{}', expected {}\n{}", view.only, fmt::join(names, " | "),
+               near ? "fix: --group " + *near + "\n" : "");
     return exit_wrong_input;
   }
   if (view.rank && (*view.rank < 0 || *view.rank >= loaded->mesh.world)) {
@@ -115,11 +128,13 @@ int groups(const SourceOptions &options, const GroupsView &view) {
   if (options.json)
     print(groups_json(*loaded, view));
   else {
-    std::string text = fmt::format("{}: {} ranks\n", *loaded->spec.name, loaded->mesh.world) + groups_text(*loaded, view);
+    std::string text =
+        fmt::format("{}: {} ranks\n", *loaded->spec.name, loaded->mesh.world) + groups_text(*loaded, view);
     if (!view.only.empty() && lists_members(*loaded, view)) {
       int64_t color = 0;
       for (const std::vector<int64_t> &ranks : members_of(loaded->mesh.groups.at(view.only), view))
-        text += view.rank ? fmt::format("  [{}]\n", fmt::join(ranks, " ")) : fmt::format("  {:4}: [{}]\n", color++, fmt::join(ranks, " "));
+        text += view.rank ? fmt::format("  [{}]\n", fmt::join(ranks, " "))
+                          : fmt::format("  {:4}: [{}]\n", color++, fmt::join(ranks, " "));
     }
     print(text);
   }

@@ -36,11 +36,14 @@ nlohmann::ordered_json to_json(const Ledger &ledger) {
 std::string to_text(const Ledger &ledger) {
   Table table({"<where", "<op", "<group", "ranks", "bytes a rank", "times", "<waits", "price, each"});
   for (const LedgerLine &line : ledger.lines)
-    table.row({line.where, line.op, line.group, fmt::format("{}", line.ranks), bytes_text(line.bytes_per_rank), fmt::format("{}", line.times),
+    table.row({line.where, line.op, line.group, fmt::format("{}", line.ranks),
+               bytes_text(line.bytes_per_rank), fmt::format("{}", line.times),
                line.blocking ? "yes" : "overlapped", us_text(line.predicted_us)});
   std::string text = table.text();
-  text += fmt::format("  total: {} collectives: dense path {}, exchange {}, control {}, fetch {}; a rank sends {}\n", ledger.count,
-                      ledger.per_layer_dense, ledger.exchange, ledger.control, ledger.fetch, bytes_text(ledger.bytes_per_rank));
+  text += fmt::format(
+      "  total: {} collectives: dense path {}, exchange {}, control {}, fetch {}; a rank sends {}\n",
+      ledger.count, ledger.per_layer_dense, ledger.exchange, ledger.control, ledger.fetch,
+      bytes_text(ledger.bytes_per_rank));
   return text;
 }
 
@@ -53,7 +56,9 @@ struct Arguments {
 
 std::string side_by_side(const Loaded &left, const Ledger &a, const Loaded &right, const Ledger &b) {
   Table table({"<one step", *left.spec.name, *right.spec.name});
-  auto row = [&](const char *what, int64_t x, int64_t y) { table.row({what, fmt::format("{}", x), fmt::format("{}", y)}); };
+  auto row = [&](const char *what, int64_t x, int64_t y) {
+    table.row({what, fmt::format("{}", x), fmt::format("{}", y)});
+  };
   table.row({"layout", *left.spec.layout_name, *right.spec.layout_name});
   row("ranks", left.mesh.world, right.mesh.world);
   row("dense path (attention, MLP)", a.per_layer_dense, b.per_layer_dense);
@@ -70,8 +75,9 @@ std::string headline(const Loaded &loaded) {
   for (const auto &[name, group] : loaded.mesh.groups)
     if (group.size > 1 && name != "world" && name.rfind("cpu_", 0) != 0 && name != "ep_in_dp")
       sizes += fmt::format(" {} {}", name, group.size);
-  return fmt::format("{}: one {} step of {} layers on {} ranks ({}){}\n", *loaded.spec.name, *loaded.spec.workload.phase, *loaded.spec.model.layers,
-                     loaded.mesh.world, *loaded.spec.layout_name, sizes.empty() ? "" : ":" + sizes);
+  return fmt::format("{}: one {} step of {} layers on {} ranks ({}){}\n", *loaded.spec.name,
+                     *loaded.spec.workload.phase, *loaded.spec.model.layers, loaded.mesh.world,
+                     *loaded.spec.layout_name, sizes.empty() ? "" : ":" + sizes);
 }
 
 int ledger(const Arguments &arguments) {
@@ -83,7 +89,9 @@ int ledger(const Arguments &arguments) {
     if (arguments.source.json)
       print(to_json(own));
     else
-      print(headline(*loaded) + to_text(own) + "  prices: latency and bandwidth of the link the group lies on, as the machine file gives them\n");
+      print(
+          headline(*loaded) + to_text(own) +
+          "  prices: latency and bandwidth of the link the group lies on, as the machine file gives them\n");
     return exit_good;
   }
   SourceOptions other = arguments.source;
@@ -98,7 +106,8 @@ int ledger(const Arguments &arguments) {
     print(document);
     return exit_good;
   }
-  print(headline(*loaded) + to_text(own) + "\n" + headline(*versus) + to_text(theirs) + "\n" + side_by_side(*loaded, own, *versus, theirs));
+  print(headline(*loaded) + to_text(own) + "\n" + headline(*versus) + to_text(theirs) + "\n" +
+        side_by_side(*loaded, own, *versus, theirs));
   return exit_good;
 }
 
@@ -109,7 +118,8 @@ void register_ledger(CLI::App &app, int &exit_code) {
   CLI::App *command = app.add_subcommand("ledger", "the collectives of one step");
   add_source(*command, arguments->source);
   command->add_option("--vs", arguments->versus, "a second topology, side by side");
-  command->footer("Example:\n  paratope ledger topologies/deepinfer/decode-ep64.toml --vs topologies/deepinfer/decode-tp.toml");
+  command->footer("Example:\n  paratope ledger topologies/deepinfer/decode-ep64.toml --vs "
+                  "topologies/deepinfer/decode-tp.toml");
   command->callback([arguments, &exit_code] { exit_code = ledger(*arguments); });
 }
 

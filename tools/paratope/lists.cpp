@@ -21,7 +21,8 @@ namespace {
 
 using List = std::vector<Listed> (*)(const std::vector<std::string> &);
 
-void add_list(CLI::App &app, int &exit_code, const char *name, const char *what, const char *example, List list) {
+void add_list(CLI::App &app, int &exit_code, const char *name, const char *what, const char *example,
+              List list) {
   auto json = std::make_shared<bool>(false);
   CLI::App *command = app.add_subcommand(name, what);
   command->add_flag("--json", *json, "one JSON document on stdout and nothing else");
@@ -43,8 +44,7 @@ void add_list(CLI::App &app, int &exit_code, const char *name, const char *what,
 }
 
 const std::map<std::string, std::string> &templates() {
-  static const std::map<std::string, std::string> all = {
-      {"decode", R"(topology = 1
+  static const std::map<std::string, std::string> all = {{"decode", R"(topology = 1
 name     = "my-decode"
 summary  = "DP attention and Wide-EP decode on 2 nodes of 8 GPUs"
 layout   = "deepinfer"            # paratope layouts
@@ -70,7 +70,7 @@ phase           = "decode"
 tokens_per_rank = 32
 context         = 4096
 )"},
-      {"tensor-parallel", R"(topology = 1
+                                                         {"tensor-parallel", R"(topology = 1
 name     = "my-baseline"
 summary  = "the baseline: attention in tensor-parallel teams of 8, experts over 16 ranks"
 layout   = "tensor-parallel"      # paratope layouts
@@ -107,7 +107,8 @@ int new_file(const std::string &name, const std::string &output) {
   auto found = templates().find(name);
   if (found == templates().end()) {
     auto near = nearest(name, names);
-    fmt::print(stderr, "error: there is no template '{}', expected {}\n{}", name, fmt::join(names, " | "), near ? "fix: paratope new " + *near + "\n" : "");
+    fmt::print(stderr, "error: there is no template '{}', expected {}\n{}", name, fmt::join(names, " | "),
+               near ? "fix: paratope new " + *near + "\n" : "");
     return exit_wrong_input;
   }
   if (output.empty()) {
@@ -131,16 +132,24 @@ int new_file(const std::string &name, const std::string &output) {
 } // namespace
 
 void register_lists(CLI::App &app, int &exit_code) {
-  add_list(app, exit_code, "layouts", "rules that number and group ranks", "Example:\n  paratope layouts", list_layouts);
-  add_list(app, exit_code, "models", "models whose shapes are known", "Example:\n  paratope models --json", list_models);
-  add_list(app, exit_code, "machines", "machines: nodes, GPUs, links", "Example:\n  paratope machines", list_machines);
+  add_list(app, exit_code, "layouts", "rules that number and group ranks", "Example:\n  paratope layouts",
+           list_layouts);
+  add_list(app, exit_code, "models", "models whose shapes are known", "Example:\n  paratope models --json",
+           list_models);
+  add_list(app, exit_code, "machines", "machines: nodes, GPUs, links", "Example:\n  paratope machines",
+           list_machines);
 
   auto kind = std::make_shared<std::string>("topology");
   CLI::App *schema = app.add_subcommand("schema", "the language as JSON Schema, for completion in editors");
-  schema->add_option("KIND", *kind, "of which file")->check(CLI::IsMember({"topology", "layout", "model", "machine"}))->capture_default_str();
+  schema->add_option("KIND", *kind, "of which file")
+      ->check(CLI::IsMember({"topology", "layout", "model", "machine"}))
+      ->capture_default_str();
   schema->footer("Example:\n  paratope schema > topology.schema.json");
   schema->callback([kind, &exit_code] {
-    FileKind which = *kind == "layout" ? FileKind::layout : *kind == "model" ? FileKind::model : *kind == "machine" ? FileKind::machine : FileKind::topology;
+    FileKind which = *kind == "layout"    ? FileKind::layout
+                     : *kind == "model"   ? FileKind::model
+                     : *kind == "machine" ? FileKind::machine
+                                          : FileKind::topology;
     print(json_schema(which).dump(2) + "\n");
     exit_code = exit_good;
   });

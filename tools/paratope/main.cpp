@@ -23,8 +23,9 @@ static int run(int argc, char **argv) {
   app.require_subcommand(1);
   app.get_formatter()->column_width(34);
   int exit_code = exit_good;
-  for (Register add : {register_check, register_explain, register_groups, register_rearrange, register_experts, register_memory, register_ledger,
-                       register_compile, register_run, register_lists})
+  for (Register add :
+       {register_check, register_explain, register_groups, register_rearrange, register_experts,
+        register_memory, register_ledger, register_compile, register_run, register_lists})
     add(app, exit_code);
   app.add_subcommand("opt", "mlir-opt with the project's dialects and passes (paratope opt --help)");
   try {
@@ -43,7 +44,8 @@ static int run(int argc, char **argv) {
       std::cerr << "run `paratope --help` for the list\n";
       return exit_wrong_usage;
     }
-    std::cerr << "error: " << error.what() << "\nrun `paratope " << (known ? std::string(argv[1]) + " " : "") << "--help` for how it is used\n";
+    std::cerr << "error: " << error.what() << "\nrun `paratope " << (known ? std::string(argv[1]) + " " : "")
+              << "--help` for how it is used\n";
     return exit_wrong_usage;
   }
   return exit_code;

@@ -31,10 +31,12 @@ std::string to_text(const MemoryBill &bill) {
       table.row({item, fmt::format("{}", bytes), bytes_text(bytes)});
   table.row({"total", fmt::format("{}", bill.total), bytes_text(bill.total)});
   std::string text = "one rank holds\n" + table.text();
-  text += fmt::format("  {} of {}: {:.0f} % used\n", bill.fits ? "fits" : "does not fit: one GPU", bytes_text(bill.capacity),
-                      bill.capacity > 0 ? 100.0 * static_cast<double>(bill.total) / static_cast<double>(bill.capacity) : 0);
+  text += fmt::format(
+      "  {} of {}: {:.0f} % used\n", bill.fits ? "fits" : "does not fit: one GPU", bytes_text(bill.capacity),
+      bill.capacity > 0 ? 100.0 * static_cast<double>(bill.total) / static_cast<double>(bill.capacity) : 0);
   if (bill.largest_tokens_per_rank > 0)
-    text += fmt::format("  the largest that fits, one at a time: tokens_per_rank {}, context {}\n", bill.largest_tokens_per_rank, bill.largest_context);
+    text += fmt::format("  the largest that fits, one at a time: tokens_per_rank {}, context {}\n",
+                        bill.largest_tokens_per_rank, bill.largest_context);
   for (const std::string &note : bill.notes)
     text += "  note: " + note + "\n";
   return text;
@@ -66,8 +68,9 @@ void register_memory(CLI::App &app, int &exit_code) {
   auto options = std::make_shared<SourceOptions>();
   CLI::App *command = app.add_subcommand("memory", "what one rank holds, itemised");
   add_source(*command, *options);
-  command->footer("Example:\n  paratope memory topologies/deepinfer/decode-ep64.toml --set workload.context=131072\n\n"
-                  "Exit code 1 when it does not fit.");
+  command->footer(
+      "Example:\n  paratope memory topologies/deepinfer/decode-ep64.toml --set workload.context=131072\n\n"
+      "Exit code 1 when it does not fit.");
   command->callback([options, &exit_code] { exit_code = memory(*options); });
 }
 

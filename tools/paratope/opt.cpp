@@ -3,8 +3,8 @@
 // `opt`: mlir-opt for the project's dialects. Only the flags that help with them are shown.
 #include "mlir/IR/DialectRegistry.h"
 #include "mlir/Tools/mlir-opt/MlirOptMain.h"
-#include "llvm/Support/CommandLine.h"
 #include "mlir/Transforms/Passes.h"
+#include "llvm/Support/CommandLine.h"
 
 #include "compiler/passes.h"
 #include "tools/paratope/session.h"
@@ -19,7 +19,9 @@ int run_opt(int argc, char **argv) {
   mlir::registerCSEPass();
   std::string name = "paratope opt";
   argv[0] = name.data();
-  return mlir::failed(mlir::MlirOptMain(argc, argv, "paratope opt: passes on .mlir files\n", registry)) ? exit_wrong_input : exit_good;
+  return mlir::failed(mlir::MlirOptMain(argc, argv, "paratope opt: passes on .mlir files\n", registry))
+             ? exit_wrong_input
+             : exit_good;
 }
 
 } // namespace paratope

@@ -43,7 +43,8 @@ int rearranged(const Arguments &arguments) {
     while (!item.empty() && item.front() == ' ')
       item.remove_prefix(1);
     if (!parse_number(item, shape.emplace_back()))
-      return wrong(arguments, fmt::format("error: got '{}' in --shape, expected whole numbers such as 2,3,4", item));
+      return wrong(arguments,
+                   fmt::format("error: got '{}' in --shape, expected whole numbers such as 2,3,4", item));
     rest.remove_prefix(std::min(comma + 1, rest.size()));
     if (comma + 1 == arguments.shape.size() && arguments.shape.back() == ',')
       return wrong(arguments, "error: --shape ends in a comma");
@@ -64,11 +65,13 @@ int rearranged(const Arguments &arguments) {
   if (pattern)
     result = rearrange(*pattern, shape, sizes, errors);
   if (result && element_count(*result) > most_values)
-    return wrong(arguments, fmt::format("error: the shape has {} elements, more than the {} that are printed", element_count(*result), most_values));
+    return wrong(arguments, fmt::format("error: the shape has {} elements, more than the {} that are printed",
+                                        element_count(*result), most_values));
   if (!result) {
     std::string text;
     for (const PatternError &error : errors)
-      text += (text.empty() ? "error: " : "\nerror: ") + to_string(error, std::vector<std::string>{arguments.pattern});
+      text += (text.empty() ? "error: " : "\nerror: ") +
+              to_string(error, std::vector<std::string>{arguments.pattern});
     return wrong(arguments, text + fmt::format("\n  shape [{}]", fmt::join(shape, ", ")));
   }
   std::vector<int64_t> values = values_on_iota(*result);
@@ -83,10 +86,14 @@ int rearranged(const Arguments &arguments) {
 
 void register_rearrange(CLI::App &app, int &exit_code) {
   auto arguments = std::make_shared<Arguments>();
-  CLI::App *command = app.add_subcommand("rearrange", "the pattern engine alone, as einops' rearrange on 0, 1, 2, …");
+  CLI::App *command =
+      app.add_subcommand("rearrange", "the pattern engine alone, as einops' rearrange on 0, 1, 2, …");
   command->add_option("PATTERN", arguments->pattern, "\"(a b) -> b a\"")->required();
   command->add_option("--shape", arguments->shape, "2,3,4")->required();
-  command->add_option("--set", arguments->sizes, "AXIS=SIZE")->take_all()->expected(1)->type_name("AXIS=SIZE");
+  command->add_option("--set", arguments->sizes, "AXIS=SIZE")
+      ->take_all()
+      ->expected(1)
+      ->type_name("AXIS=SIZE");
   command->add_flag("--json", arguments->json, "one JSON document on stdout and nothing else");
   command->footer("Example:\n  paratope rearrange \"(dp cp) -> cp dp\" --shape 8 --set cp=2");
   command->callback([arguments, &exit_code] { exit_code = rearranged(*arguments); });

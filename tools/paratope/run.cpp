@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// `run`: compiles a topology and becomes paratope-exec, with the plan on its stdin; or hands it a plan file. The
-// runtime is a program of its own because GPU nodes rarely have MLIR: what runs here runs there.
+// `run`: compiles a topology and becomes paratope-exec, with the plan on its stdin; or hands it a plan file.
+// The runtime is a program of its own because GPU nodes rarely have MLIR: what runs here runs there.
 #include <sys/mman.h>
 #include <unistd.h>
 
@@ -45,8 +45,10 @@ bool put_on_stdin(const std::string &text) {
 
 int become_exec(const Arguments &arguments, const std::string &plan) {
   std::error_code ignored;
-  std::filesystem::path program = std::filesystem::read_symlink("/proc/self/exe", ignored).parent_path() / "paratope-exec";
-  std::vector<std::string> words = {program.string(), plan, "--backend", arguments.backend, "--steps", std::to_string(arguments.steps)};
+  std::filesystem::path program =
+      std::filesystem::read_symlink("/proc/self/exe", ignored).parent_path() / "paratope-exec";
+  std::vector<std::string> words = {program.string(),  plan,      "--backend",
+                                    arguments.backend, "--steps", std::to_string(arguments.steps)};
   words.insert(words.end(), {"--timeout", fmt::format("{}", arguments.timeout_s)});
   if (arguments.threads > 0)
     words.insert(words.end(), {"--threads", std::to_string(arguments.threads)});
@@ -103,14 +105,27 @@ void register_run(CLI::App &app, int &exit_code) {
   auto arguments = std::make_shared<Arguments>();
   CLI::App *command = app.add_subcommand("run", "execute: every rank of the topology, for real");
   add_source(*command, arguments->source);
-  command->add_option("--backend", arguments->backend, "host: threads of this process")->check(CLI::IsMember({"host", "gpu", "nccl"}))->capture_default_str();
-  command->add_flag("--tiny", arguments->source.tiny, "widths and batch that a CPU can run; axes, experts and layers stay");
-  command->add_option("--steps", arguments->steps, "decode steps, each fed the tokens of the one before")->check(CLI::Range(int64_t{1}, int64_t{1000000}))->capture_default_str();
+  command->add_option("--backend", arguments->backend, "host: threads of this process")
+      ->check(CLI::IsMember({"host", "gpu", "nccl"}))
+      ->capture_default_str();
+  command->add_flag("--tiny", arguments->source.tiny,
+                    "widths and batch that a CPU can run; axes, experts and layers stay");
+  command->add_option("--steps", arguments->steps, "decode steps, each fed the tokens of the one before")
+      ->check(CLI::Range(int64_t{1}, int64_t{1000000}))
+      ->capture_default_str();
   command->add_flag("--verify", arguments->verify, "compare with the one-rank reference");
   command->add_option("--trace", arguments->trace, "write a Chrome/Perfetto trace here");
-  command->add_option("--threads", arguments->threads, "ranks that compute at once; the result has the same bits for any number")->check(CLI::Range(int64_t{1}, int64_t{65536}));
-  command->add_option("--timeout", arguments->timeout_s, "seconds a collective may wait before the watchdog reports who is missing")->check(CLI::PositiveNumber)->capture_default_str();
-  command->footer("Example:\n  paratope run topologies/deepinfer/decode-ep64.toml --tiny --verify\n\nFILE may also be a plan.json that `paratope compile` wrote.");
+  command
+      ->add_option("--threads", arguments->threads,
+                   "ranks that compute at once; the result has the same bits for any number")
+      ->check(CLI::Range(int64_t{1}, int64_t{65536}));
+  command
+      ->add_option("--timeout", arguments->timeout_s,
+                   "seconds a collective may wait before the watchdog reports who is missing")
+      ->check(CLI::PositiveNumber)
+      ->capture_default_str();
+  command->footer("Example:\n  paratope run topologies/deepinfer/decode-ep64.toml --tiny --verify\n\nFILE "
+                  "may also be a plan.json that `paratope compile` wrote.");
   command->callback([arguments, &exit_code] { exit_code = run(*arguments); });
 }
 

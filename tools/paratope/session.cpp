@@ -16,10 +16,15 @@
 namespace paratope {
 
 void add_source(CLI::App &command, SourceOptions &options, bool file_required) {
-  CLI::Option *file = command.add_option("FILE", options.file, "FILE.toml, FILE.toml#variant+variant, or FILE.mlir");
+  CLI::Option *file =
+      command.add_option("FILE", options.file, "FILE.toml, FILE.toml#variant+variant, or FILE.mlir");
   if (file_required)
     file->required();
-  command.add_option("--set", options.settings, "KEY=VALUE: override a dotted key of the file, e.g. axes.ep=32")->take_all()->expected(1)->type_name("KEY=VALUE");
+  command
+      .add_option("--set", options.settings, "KEY=VALUE: override a dotted key of the file, e.g. axes.ep=32")
+      ->take_all()
+      ->expected(1)
+      ->type_name("KEY=VALUE");
   command.add_flag("--json", options.json, "one JSON document on stdout and nothing else");
 }
 

@@ -20,7 +20,13 @@
 namespace paratope {
 
 // cli.md's contract.
-enum Exit { exit_good = 0, exit_wrong_input = 1, exit_wrong_usage = 2, exit_failed = 3, exit_no_hardware = 4 };
+enum Exit {
+  exit_good = 0,
+  exit_wrong_input = 1,
+  exit_wrong_usage = 2,
+  exit_failed = 3,
+  exit_no_hardware = 4
+};
 
 // The options every command that reads a topology takes.
 struct SourceOptions {
@@ -46,8 +52,8 @@ struct Loaded {
 // document on stdout when nothing can be returned. Remarks are kept for those who explain.
 std::unique_ptr<Loaded> load(const SourceOptions &options, const std::string &until = "");
 
-// Directories of layouts/, models/ and machines/: PARATOPE_TOPOLOGIES from the environment, the source tree's, the
-// installed ones.
+// Directories of layouts/, models/ and machines/: PARATOPE_TOPOLOGIES from the environment, the source
+// tree's, the installed ones.
 std::vector<std::string> search_path();
 
 // Diagnostics on stderr; in colour only on a terminal and when NO_COLOR is not set.

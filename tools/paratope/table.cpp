@@ -9,7 +9,8 @@ namespace paratope {
 
 // Characters on the terminal: UTF-8 continuation bytes take no room.
 static size_t width(const std::string &text) {
-  return static_cast<size_t>(std::count_if(text.begin(), text.end(), [](char c) { return (c & 0xc0) != 0x80; }));
+  return static_cast<size_t>(
+      std::count_if(text.begin(), text.end(), [](char c) { return (c & 0xc0) != 0x80; }));
 }
 
 Table::Table(std::vector<std::string> headings) {
@@ -56,6 +57,8 @@ std::string bytes_text(int64_t bytes) {
   return fmt::format("{} B", bytes);
 }
 
-std::string us_text(double us) { return us >= 1000 ? fmt::format("{:.2f} ms", us / 1000) : fmt::format("{:.1f} µs", us); }
+std::string us_text(double us) {
+  return us >= 1000 ? fmt::format("{:.2f} ms", us / 1000) : fmt::format("{:.1f} µs", us);
+}
 
 } // namespace paratope
