@@ -86,7 +86,7 @@ bool wanted(const Stage &stage, ModuleOp module, const CompileOptions &options) 
 
 std::string text_of(ModuleOp module) {
   std::string text;
-  llvm::raw_string_ostream(text) << module;
+  llvm::raw_string_ostream(text) << module << '\n';
   return text;
 }
 
@@ -103,8 +103,10 @@ OwningOpRef<ModuleOp> read_mlir(MLIRContext *context, const std::string &file, D
   }
   auto buffer = llvm::MemoryBuffer::getFileOrSTDIN(file, /*IsText=*/false);
   if (!buffer) {
-    diagnostics.error("unreadable-file", {file, 0, 0, 0},
-                      fmt::format("cannot read '{}': {}", file, buffer.getError().message()));
+    auto &found = diagnostics.error("file-not-found", {},
+                                    fmt::format("cannot read {}: {}", file, buffer.getError().message()));
+    if (auto near = nearest_file(file))
+      found.fix = fmt::format("write {}", *near);
     return {};
   }
   llvm::SourceMgr sources;
@@ -211,7 +213,7 @@ Compilation compile(const std::string &file, const CompileOptions &options, Diag
         show(stage.name, after);
         before = std::move(after);
       }
-      result.ok = stop_here;
+      result.ok = result.stopped_as_legal = stop_here;
       if (!good)
         return result;
     }

@@ -37,7 +37,8 @@ struct Compilation {
   mlir::OwningOpRef<mlir::ModuleOp> module;
   std::string source_hash; // of the module as read: every file it uses is in it
   std::vector<StageTime> times;
-  bool ok = false; // false: `diagnostics` has the reason, `module` is what there was
+  bool stopped_as_legal = false; // legal_suffices, and something is not built yet
+  bool ok = false;               // false: `diagnostics` has the reason, `module` is what there was
 };
 
 // The stages, in order: name and reason.

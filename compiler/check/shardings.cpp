@@ -30,6 +30,14 @@ class CheckShardings : public impl::StepCheckShardingsBase<CheckShardings> {
     if (failed(view))
       return signalPassFailure();
     bool good = true;
+    int64_t programs = 0;
+    for (ProgramOp program : module.getOps<ProgramOp>()) {
+      if (++programs > 1 || program.getBody().front().empty() || program.getOps<ResultOp>().empty()) {
+        topo::error(program.getLoc(), "no-program")
+            << "a module has one step.program, and it ends in step.result";
+        good = false;
+      }
+    }
     for (ProgramOp program : module.getOps<ProgramOp>())
       for (Operation &op : program.getBody().front()) {
         bool fine =
@@ -71,9 +79,74 @@ class CheckShardings : public impl::StepCheckShardingsBase<CheckShardings> {
     return true;
   }
 
+  // Sizes that a rule relies on: static, and equal where two operands meet.
+  static bool shapes(Operation *op) {
+    auto bad = [&](const std::string &message) {
+      topo::error(op->getLoc(), "wrong-shape") << label(op) << ": " << message;
+      return false;
+    };
+    for (Type type : op->getResultTypes()) {
+      SmallVector<Type> types = {type};
+      if (auto pending = dyn_cast<PendingType>(type))
+        types.assign(pending.getTypes().begin(), pending.getTypes().end());
+      for (Type one : types)
+        if (auto tensor = dyn_cast<RankedTensorType>(one);
+            tensor &&
+            (tensor.getRank() == 0 || llvm::any_of(tensor.getShape(), [](int64_t dim) { return dim < 1; })))
+          return bad("its result has no static shape of positive sizes");
+    }
+    auto dim = [](Value value, int64_t idx) {
+      auto type = cast<RankedTensorType>(value.getType());
+      return idx < type.getRank() ? type.getDimSize(idx) : int64_t{-1};
+    };
+    auto agree = [&](const char *what, int64_t got, int64_t expected) {
+      return got == expected || bad(fmt::format("{} is {}, expected {}", what, got, expected));
+    };
+    auto linear = [&](Value x, Value w, Value y) {
+      return agree("the width of its input", dim(x, 1), dim(w, 1)) &&
+             agree("the width of its result", dim(y, 1), dim(w, 0)) &&
+             agree("the rows of its result", dim(y, 0), dim(x, 0));
+    };
+    if (auto one = dyn_cast<LinearOp>(op))
+      return linear(one.getX(), one.getW(), one.getY());
+    if (auto one = dyn_cast<LmHeadOp>(op))
+      return linear(one.getX(), one.getW(), one.getLogits());
+    if (auto norm = dyn_cast<RmsNormOp>(op))
+      return agree("the length of its gain", dim(norm.getGain(), 0),
+                   norm.getDims() ? static_cast<int64_t>(*norm.getDims()) : dim(norm.getX(), 1));
+    if (auto ffn = dyn_cast<FfnOp>(op))
+      return agree("the width of its input", dim(ffn.getX(), 1), dim(ffn.getW13(), 2)) &&
+             agree("the inner width of w2", dim(ffn.getW2(), 1), dim(ffn.getW13(), 1));
+    if (auto attention = dyn_cast<AttentionOp>(op))
+      return agree("the width of its query", dim(attention.getQ(), 1),
+                   static_cast<int64_t>(attention.getHeads() * attention.getHeadDim()));
+    if (auto rope = dyn_cast<RopeOp>(op))
+      return agree("the width of its input", dim(rope.getX(), 1),
+                   static_cast<int64_t>(rope.getHeads() * rope.getHeadDim()));
+    if (auto gate = dyn_cast<GateOp>(op))
+      return agree("the number of biases", dim(gate.getBias(), 0), dim(gate.getWg(), 0)) &&
+             (static_cast<int64_t>(gate.getTopK()) <= dim(gate.getWg(), 0) ||
+              bad(fmt::format("top_k is {}, expected at most {} experts",
+                              static_cast<int64_t>(gate.getTopK()), dim(gate.getWg(), 0))));
+    return true;
+  }
+
   static bool compute(Operation *op, const MeshView &view) {
-    if (isa<AwaitOp, WeightOp, ResultOp>(op))
+    if (isa<AwaitOp, WeightOp>(op))
       return true;
+    if (isa<ResultOp>(op)) {
+      for (Value value : op->getOperands())
+        if (!sharding_of(value).partial.empty())
+          return wrong(op, value, "what the step gives", sharding_of(value),
+                       "a value that is no partial sum");
+      return true;
+    }
+    if (auto slice = dyn_cast<SliceRowsOp>(op)) {
+      Axes rows = sharding_of(slice.getY()).dims[0];
+      if (!view.independent(rows))
+        return wrong(op, slice.getX(), "what it slices", sharding_of(slice.getX()),
+                     fmt::format("rows that axis '{}' does not split already", slice.getAxis().str()));
+    }
     for (auto [idx, operand] : llvm::enumerate(op->getOperands())) {
       std::optional<Sharding> need = needed(op, static_cast<unsigned>(idx), view);
       if (need && sharding_of(operand) != *need)
@@ -121,6 +194,10 @@ class CheckShardings : public impl::StepCheckShardingsBase<CheckShardings> {
         bool last = !has.dims[0].empty() && has.dims[0].back() == group &&
                     Axes(has.dims[0].begin(), has.dims[0].end() - 1) == gives.dims[0];
         bool all = view.covers_world(has.dims[0]) && gives.dims[0] == outside;
+        Sharding whole = has;
+        whole.dims[0] = gives.dims[0];
+        if (has.partial.empty() && (last || all) && gives != whole)
+          return wrong(op, op->getResult(0), fmt::format("result {}", idx), gives, to_string(whole));
         if (!has.partial.empty() || !(last || all))
           return wrong(op, x, fmt::format("operand {}", idx), has, fmt::format("rows split over {}", group));
       }
@@ -142,8 +219,12 @@ class CheckShardings : public impl::StepCheckShardingsBase<CheckShardings> {
           return wrong(op, other, "its routing", sharding_of(other), to_string(has));
       Axes by_expert = outside;
       by_expert.push_back(group);
-      return result(0).dims[0] == by_expert || wrong(op, op->getResult(0), "its result", result(0),
-                                                     fmt::format("rows by expert over {}", group));
+      Sharding rows_by_expert{{by_expert, {}}, {}};
+      for (size_t idx = 0; idx < 2; ++idx)
+        if (result(idx) != rows_by_expert)
+          return wrong(op, op->getResult(0), fmt::format("result {}", idx), result(idx),
+                       to_string(rows_by_expert));
+      return true;
     }
     if (auto combine = dyn_cast<CombineOp>(op)) {
       Axes by_expert = outside;
@@ -151,6 +232,15 @@ class CheckShardings : public impl::StepCheckShardingsBase<CheckShardings> {
       Sharding has = sharding_of(combine.getRows());
       if (!has.partial.empty() || has.dims[0] != by_expert)
         return wrong(op, combine.getRows(), "its operand", has, fmt::format("rows by expert over {}", group));
+      auto arrived = combine.getTable().getDefiningOp<AwaitOp>();
+      auto sent = arrived ? arrived.getPending().getDefiningOp<DispatchOp>() : DispatchOp();
+      if (!sent) {
+        topo::error(op->getLoc(), "no-dispatch") << label(op) << ": its table does not come from a dispatch";
+        return false;
+      }
+      if (result(0) != sharding_of(sent.getX()))
+        return wrong(op, op->getResult(0), "its result", result(0),
+                     to_string(sharding_of(sent.getX())) + ", as the dispatch sent it");
       if (combine.getShared() && sharding_of(combine.getShared()) != result(0))
         return wrong(op, combine.getShared(), "the shared expert's output", sharding_of(combine.getShared()),
                      to_string(result(0)));

@@ -97,7 +97,12 @@ FailureOr<MemoryBill> memory_bill(ModuleOp module, const TopologySpec &spec, con
   int64_t kv = sequences * kv_bytes_of_sequence(spec, context);
   for (const char *part : {"attention", "dense", "shared", "gate", "norms", "hyper_connections", "embedding",
                            "experts", "engram_projections", "engram"})
-    bill.rank_bytes.emplace_back(part, weights[part]);
+    bill.rank_bytes.emplace_back(
+        part, std::string_view(part) == "engram" && *spec.engram.storage == "host" ? 0 : weights[part]);
+  if (*spec.engram.storage == "host" && weights["engram"] > 0)
+    bill.notes.push_back(
+        fmt::format("Engram rows lie in pinned host memory: {:.3f} GB a rank, not counted here",
+                    static_cast<double>(weights["engram"]) / 1e9));
   bill.rank_bytes.emplace_back("engram_scales", engram_scales);
   bill.rank_bytes.emplace_back("scales", scales);
   bill.rank_bytes.emplace_back("kv_cache", kv);

@@ -62,6 +62,23 @@ bool MeshView::covers_world(const std::vector<std::string> &names) const {
   return next == world;
 }
 
+bool MeshView::independent(const std::vector<std::string> &names) const {
+  std::vector<Digit> digits;
+  for (const std::string &name : names) {
+    if (!has_axis(name))
+      return false;
+    const ShardAxis &one = axis(name);
+    if (!one.block.closed_form())
+      return names.size() == 1;
+    digits.insert(digits.end(), one.block.digits.begin(), one.block.digits.end());
+  }
+  std::sort(digits.begin(), digits.end(), [](const Digit &a, const Digit &b) { return a.div < b.div; });
+  for (size_t i = 1; i < digits.size(); ++i)
+    if (digits[i].div < digits[i - 1].div * digits[i - 1].mod)
+      return false;
+  return true;
+}
+
 static std::string name_for(const std::vector<ShardAxis> &axes, const DigitSum &block, std::string wanted,
                             const std::string &otherwise, bool &fresh) {
   for (const ShardAxis &axis : axes)

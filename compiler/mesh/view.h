@@ -38,6 +38,8 @@ public:
   // Axes that number the engines: {} when there is one. An engine's ranks hold the same tokens.
   std::vector<std::string> engine_axes;
 
+  // Whether the axes number ranks apart: no two of them split the same ranks the same way.
+  bool independent(const std::vector<std::string> &names) const;
   // Whether a tensor split over these axes has a different block on every rank of the world.
   bool covers_world(const std::vector<std::string> &names) const;
 

@@ -13,6 +13,7 @@
 #include "compiler/step/shardings.h"
 #include "dsl/topo/bridge.h"
 #include "dsl/topo/convert.h"
+#include "runtime/plan/check.h"
 #include "runtime/plan/instruction_set.h"
 
 using namespace mlir;
@@ -83,6 +84,9 @@ private:
                      static_cast<int64_t>(sizes.getLocal()),
                      {sizes.getSlots().begin(), sizes.getSlots().end()}};
     plan->kv_block_tokens = kv_page_tokens;
+    plan->paths.clear();
+    for (Attribute path : program.getPaths())
+      plan->paths.push_back(cast<StringAttr>(path).str());
     if (auto notes = module->getAttrOfType<ArrayAttr>("topo.notes"))
       for (Attribute note : notes)
         plan->notes.push_back("tiny: " + cast<StringAttr>(note).str());
@@ -264,6 +268,7 @@ private:
     if (auto scatter = dyn_cast<ReduceScatterOp>(op))
       inst.numbers["of"] = static_cast<double>(instruction_of.at(scatter.getGather().getDefiningOp()));
     instruction_of[&op] = inst.id;
+    locations.push_back(op.getLoc());
     plan->instructions.push_back(std::move(inst));
     return success();
   }
@@ -326,6 +331,9 @@ private:
   std::map<std::string, int64_t> comm_of;
   llvm::DenseMap<Value, int64_t> buffer_ids, weight_ids;
   llvm::DenseMap<Operation *, int64_t> instruction_of;
+
+public:
+  std::vector<Location> locations; // of each instruction
 };
 
 } // namespace
@@ -341,7 +349,19 @@ FailureOr<plan::Plan> emit_plan(ModuleOp module, const EmitOptions &options) {
   plan::Plan plan;
   plan.source = options.source;
   plan.source_hash = options.source_hash;
-  if (failed(Emitter(module, *spec, *mesh).emit(plan)))
+  Emitter emitter(module, *spec, *mesh);
+  if (failed(emitter.emit(plan)))
+    return failure();
+  // What the runtime would refuse is refused here, at the op that asks for it.
+  bool good = true;
+  for (const plan::Problem &problem : plan::check(plan)) {
+    size_t idx = 0;
+    bool of_instruction =
+        sscanf(problem.path.c_str(), "/instructions/%zu", &idx) == 1 && idx < emitter.locations.size();
+    topo::error(of_instruction ? emitter.locations[idx] : module.getLoc(), "bad-plan") << problem.text();
+    good = false;
+  }
+  if (!good)
     return failure();
   return plan;
 }

@@ -78,7 +78,9 @@ class Step_ComputeOp<string mnemonic, string text, dag ins, dag outs, string exa
 defvar T = AnyRankedTensor;
 
 def Step_BatchOp : Step_ComputeOp<"batch", "this engine's tokens: ids and positions",
-    (ins), (outs T:$ids, T:$positions)>;
+    (ins), (outs T:$ids, T:$positions)> {
+  let assemblyFormat = "attr-dict `:` functional-type(operands, results)";
+}
 def Step_EmbedOp : Step_ComputeOp<"embed", "rows of the embedding table",
     (ins T:$ids, T:$table), (outs T:$x)>;
 def Step_HcExpandOp : Step_ComputeOp<"hc_expand", "the residual as n equal streams (hyper-connections)",
@@ -170,7 +172,9 @@ class Step_CollectiveOp<string mnemonic, string text, dag inputs, string words =
   let results = (outs Step_PendingType:$pending);
   let assemblyFormat = "operands `over` $group attr-dict `:` functional-type(operands, results)";
 }
-def Step_VoteOp : Step_CollectiveOp<"vote", "MAX all-reduce of one integer: has any engine work?", (ins)>;
+def Step_VoteOp : Step_CollectiveOp<"vote", "MAX all-reduce of one integer: has any engine work?", (ins)> {
+  let assemblyFormat = "`over` $group attr-dict `:` functional-type(operands, results)";
+}
 def Step_AllReduceOp : Step_CollectiveOp<"all_reduce", "the sum of a partial value, on every rank of the group",
     (ins T:$x)>;
 def Step_AllGatherOp : Step_CollectiveOp<"all_gather", "rows of every rank of the group, in group order; one collective for all operands",

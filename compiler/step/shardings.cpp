@@ -150,6 +150,28 @@ Axes rows_needed(Operation *op, const MeshView &mesh) {
   return tokens ? dim_axes(tokens, 0) : Axes{};
 }
 
+// The split of a weight that its op can work with: free where it decides the rule, bound to another weight's
+// where the two belong together, whole in every other dim.
+std::optional<Sharding> weight_needed(Operation *op, Value weight, int64_t rank) {
+  Sharding need;
+  need.dims.resize(static_cast<size_t>(rank));
+  auto keep = [&](size_t dim, Value of, size_t of_dim) {
+    if (dim < need.dims.size())
+      need.dims[dim] = dim_axes(of, of_dim);
+  };
+  if (isa<LinearOp, LmHeadOp, FetchOp>(op))
+    return std::nullopt;
+  if (auto ffn = dyn_cast<FfnOp>(op))
+    keep(1, ffn.getW13(), 1); // dim 1 is the inner width of both
+  else if (auto experts = dyn_cast<RoutedExpertsOp>(op))
+    keep(0, experts.getW13(), 0);
+  else if (auto rows = dyn_cast<ExpertFfnOp>(op))
+    keep(0, rows.getW13(), 0);
+  else if (isa<OGroupProjOp, HeadLinearOp, AttentionOp>(op))
+    keep(0, weight, 0);
+  return need;
+}
+
 } // namespace
 
 std::optional<Sharding> needed(Operation *op, unsigned idx, const MeshView &mesh) {
@@ -157,16 +179,8 @@ std::optional<Sharding> needed(Operation *op, unsigned idx, const MeshView &mesh
   auto type = dyn_cast<RankedTensorType>(operand.getType());
   if (!type)
     return std::nullopt;
-  if (is_weight(operand)) {
-    // Splits that decide the op's rule are free; a weight it reads whole must be whole.
-    bool decides = isa<LinearOp, LmHeadOp, FfnOp, RoutedExpertsOp, ExpertFfnOp, OGroupProjOp, HeadLinearOp,
-                       AttentionOp, EngramGatherOp>(op);
-    if (decides)
-      return std::nullopt;
-    Sharding whole;
-    whole.dims.resize(static_cast<size_t>(type.getRank()));
-    return whole;
-  }
+  if (is_weight(operand))
+    return weight_needed(op, operand, type.getRank());
   if (isa<AwaitOp>(op))
     return std::nullopt;
   Sharding sharding;

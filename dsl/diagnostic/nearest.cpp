@@ -4,6 +4,8 @@
 // '_' or of one letter for two can weigh half of a real one.
 #include "dsl/diagnostic/nearest.h"
 
+#include <filesystem>
+
 #include <algorithm>
 #include <cctype>
 #include <vector>
@@ -60,6 +62,20 @@ std::optional<std::string> nearest(std::string_view word, std::span<const std::s
     }
   }
   return best;
+}
+
+std::optional<std::string> nearest_file(const std::string &path) {
+  std::filesystem::path missing(path), folder = missing.has_parent_path() ? missing.parent_path() : ".";
+  std::vector<std::string> names;
+  std::error_code ignored;
+  for (const auto &entry : std::filesystem::directory_iterator(folder, ignored))
+    if (entry.is_regular_file(ignored) && names.size() < 4096)
+      names.push_back(entry.path().filename().string());
+  std::sort(names.begin(), names.end()); // a folder lists its files in no order
+  std::optional<std::string> near = nearest(missing.filename().string(), names);
+  if (!near)
+    return std::nullopt;
+  return missing.has_parent_path() ? (folder / *near).string() : *near;
 }
 
 } // namespace paratope

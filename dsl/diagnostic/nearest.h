@@ -15,4 +15,7 @@ namespace paratope {
 // about a third of the word's length. Ties go to the candidate that stands first.
 std::optional<std::string> nearest(std::string_view word, std::span<const std::string> candidates);
 
+// The file beside a missing one whose name is nearest to it, with its folder; nothing when none is near.
+std::optional<std::string> nearest_file(const std::string &path);
+
 } // namespace paratope

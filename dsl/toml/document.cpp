@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "dsl/toml/document.h"
 
+#include "dsl/diagnostic/nearest.h"
+
 #include <algorithm>
 #include <cctype>
 #include <cerrno>
@@ -345,7 +347,10 @@ std::optional<Value> parse_document(std::string_view text, const std::string &fi
 std::optional<std::string> read_text(const std::string &file, const SourceRange &mention,
                                      Diagnostics &diagnostics) {
   auto fail = [&](const char *code, const std::string &reason) {
-    diagnostics.error(code, mention, fmt::format("cannot read {}: {}", file, reason));
+    Diagnostic &found = diagnostics.error(code, mention, fmt::format("cannot read {}: {}", file, reason));
+    if (std::string_view(code) == "file-not-found")
+      if (auto near = nearest_file(file))
+        found.fix = fmt::format("write {}", *near);
     return std::nullopt;
   };
   std::error_code ignored;

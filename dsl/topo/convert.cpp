@@ -93,8 +93,7 @@ static void add_groups(OpBuilder &builder, const TopologySpec &spec) {
 template <class SectionOp, class Section>
 static void add_section(OpBuilder &builder, const SourceRange &file, const Section &section) {
   SectionAttrs attrs = to_attrs(builder.getContext(), section);
-  SourceRange where = attrs.places.empty() ? file : attrs.places.begin()->second;
-  SectionOp::create(builder, with_keys(builder.getContext(), where, attrs.places), attrs.fields,
+  SectionOp::create(builder, with_keys(builder.getContext(), file, attrs.places), attrs.fields,
                     attrs.written);
 }
 

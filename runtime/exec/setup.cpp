@@ -102,6 +102,8 @@ void number_tokens(const plan::Plan &plan, WorldState &state) {
     int64_t count = counts[static_cast<size_t>(e) % counts.size()];
     if (__builtin_add_overflow(first[static_cast<size_t>(e)], count, &first[static_cast<size_t>(e) + 1]))
       throw RuntimeError("got a workload whose tokens do not fit 64 bits");
+    if (count == 0 && std::find(plan.paths.begin(), plan.paths.end(), "placeholder") == plan.paths.end())
+      throw RuntimeError(fmt::format("engine {} has no tokens, and the plan has no placeholder path", e));
     state.placeholders += count == 0;
   }
   state.program.total_tokens = first.back();

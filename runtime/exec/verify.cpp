@@ -166,8 +166,8 @@ VerifyResult verify_run(const plan::Plan &plan, const WorldState &state, int64_t
   VerifyResult &result = verifier.result;
   result.done = true;
   if (steps == 0 || state.program.total_tokens == 0) {
-    verifier.problem(fmt::format("got {} steps of {} tokens, expected something to compare", steps,
-                                 state.program.total_tokens));
+    verifier.problem(
+        fmt::format("nothing to verify: {} steps of {} tokens", steps, state.program.total_tokens));
     return result;
   }
   verifier.collect();

@@ -168,6 +168,8 @@ void Checker::check_model() {
 void Checker::check_workload() {
   const Workload &w = plan.workload;
   one_of("/workload/phase", w.phase, {"decode", "prefill"});
+  for (size_t i = 0; i < plan.paths.size(); ++i)
+    one_of(fmt::format("/paths/{}", i), plan.paths[i], {"real", "placeholder"});
   if (w.engine_tokens.empty())
     report("/workload/engine_tokens", "got no entries, expected tokens of at least one engine");
   for (size_t i = 0; i < w.engine_tokens.size(); ++i)

@@ -176,6 +176,9 @@ struct Plan {
   std::map<std::string, int64_t> arena_bytes;
   std::vector<Buffer> buffers;
   std::vector<Weight> weights;
+  // The ways a rank may take through the instructions. All issue the same collectives: "real" with its
+  // tokens, "placeholder" with one token that is thrown away, for an engine without work.
+  std::vector<std::string> paths = {"real", "placeholder"};
   std::vector<Instruction> instructions; // issue order; streams and waits say what may overlap
   std::vector<LedgerEntry> ledger;
   int64_t kv_block_tokens = 64;   // tokens of one page of the KV cache

@@ -182,6 +182,7 @@ template <class Visit> void describe(const Plan *, Visit &&visit) {
   visit("arena_bytes", &Plan::arena_bytes, must);
   visit("buffers", &Plan::buffers, must);
   visit("weights", &Plan::weights, must);
+  visit("paths", &Plan::paths, may);
   visit("instructions", &Plan::instructions, must);
   visit("ledger", &Plan::ledger, must);
   visit("kv_block_tokens", &Plan::kv_block_tokens, may);

@@ -3,7 +3,9 @@
 // `check`: every compile-time check of each file.
 #include "fmt/format.h"
 
+#include "compiler/plan/emit.h"
 #include "dsl/diagnostic/render.h"
+#include "dsl/topo/bridge.h"
 #include "tools/paratope/session.h"
 
 namespace paratope {
@@ -27,6 +29,10 @@ int check(const Arguments &arguments) {
     Diagnostics found;
     Compilation compilation = compile(file, options, found);
     bool good = compilation.ok && !found.has_errors();
+    if (good && !compilation.stopped_as_legal) { // the last check is the plan's own
+      topo::DiagnosticBridge bridge(compilation.context.get(), found);
+      good = mlir::succeeded(emit_plan(*compilation.module, {file, compilation.source_hash}));
+    }
     ok = ok && good;
     show(found, arguments.remarks);
     if (!arguments.source.json && good)

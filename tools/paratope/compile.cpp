@@ -49,8 +49,8 @@ int write(const Arguments &arguments, const std::string &text) {
   file << text;
   file.close();
   if (!file) {
-    fmt::print(stderr, "error: cannot write '{}': {}\n", arguments.output, std::strerror(errno));
-    return exit_wrong_input;
+    return refuse(arguments.source.json,
+                  fmt::format("cannot write '{}': {}", arguments.output, std::strerror(errno)));
   }
   return exit_good;
 }

@@ -37,8 +37,9 @@ bool wanted(const GroupsView &view, const std::string &name) {
   return view.only.empty() || view.only == name;
 }
 
-bool lists_members(const Loaded &loaded, const GroupsView &view) {
-  return view.members || view.rank || loaded.mesh.world <= max_table_ranks;
+// Members are listed where they are few, or asked for.
+bool lists_members(const Loaded &loaded, const GroupLayout &group, const GroupsView &view) {
+  return view.members || loaded.mesh.world <= max_table_ranks || (view.rank && group.size <= max_table_ranks);
 }
 
 std::vector<std::vector<int64_t>> members_of(const GroupLayout &group, const GroupsView &view) {
@@ -79,7 +80,7 @@ nlohmann::ordered_json groups_json(Loaded &loaded, const GroupsView &view) {
         {"color", to_string(group.color)},
         {"key", to_string(group.key)},
         {"shares", shared.empty() ? nlohmann::ordered_json() : nlohmann::ordered_json(shared)}};
-    if (lists_members(loaded, view))
+    if (lists_members(loaded, group, view))
       entry["members"] = members_of(group, view);
     groups[name] = std::move(entry);
   }
@@ -117,20 +118,20 @@ int groups(const SourceOptions &options, const GroupsView &view) {
     for (const auto &[name, group] : loaded->mesh.groups)
       names.push_back(name);
     auto near = nearest(view.only, names);
-    fmt::print(stderr, "error: there is no group '{}', expected {}\n{}", view.only, fmt::join(names, " | "),
-               near ? "fix: --group " + *near + "\n" : "");
-    return exit_wrong_input;
+    return refuse(options.json,
+                  fmt::format("there is no group '{}', expected {}", view.only, fmt::join(names, " | ")),
+                  near ? "--group " + *near : "");
   }
   if (view.rank && (*view.rank < 0 || *view.rank >= loaded->mesh.world)) {
-    fmt::print(stderr, "error: got rank {}, expected 0 to {}\n", *view.rank, loaded->mesh.world - 1);
-    return exit_wrong_input;
+    return refuse(options.json,
+                  fmt::format("got rank {}, expected 0 to {}", *view.rank, loaded->mesh.world - 1));
   }
   if (options.json)
     print(groups_json(*loaded, view));
   else {
     std::string text =
         fmt::format("{}: {} ranks\n", *loaded->spec.name, loaded->mesh.world) + groups_text(*loaded, view);
-    if (!view.only.empty() && lists_members(*loaded, view)) {
+    if (!view.only.empty() && lists_members(*loaded, loaded->mesh.groups.at(view.only), view)) {
       int64_t color = 0;
       for (const std::vector<int64_t> &ranks : members_of(loaded->mesh.groups.at(view.only), view))
         text += view.rank ? fmt::format("  [{}]\n", fmt::join(ranks, " "))

@@ -1,10 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // `opt`: mlir-opt for the project's dialects. Only the flags that help with them are shown.
+#include <unistd.h>
+
+#include <csignal>
+
 #include "mlir/IR/DialectRegistry.h"
 #include "mlir/Tools/mlir-opt/MlirOptMain.h"
 #include "mlir/Transforms/Passes.h"
-#include "llvm/Support/CommandLine.h"
 
 #include "compiler/passes.h"
 #include "tools/paratope/session.h"
@@ -12,6 +15,7 @@
 namespace paratope {
 
 int run_opt(int argc, char **argv) {
+  std::signal(SIGPIPE, [](int) { _exit(exit_good); }); // LLVM's streams would call a closed pipe a failure
   mlir::DialectRegistry registry;
   registry.insert<topo::TopoDialect, step::StepDialect>();
   registerParatopePasses();

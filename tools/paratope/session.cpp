@@ -50,6 +50,15 @@ void show(const Diagnostics &diagnostics, bool with_remarks) {
   render(std::cerr, shown, options);
 }
 
+int refuse(bool json, const std::string &message, const std::string &fix) {
+  Diagnostics found;
+  found.error("refused", {}, message).fix = fix;
+  show(found);
+  if (json)
+    print(nlohmann::ordered_json{{"ok", false}, {"diagnostics", to_json(found)}});
+  return exit_wrong_input;
+}
+
 void print(const std::string &text) {
   std::fwrite(text.data(), 1, text.size(), stdout);
   std::fflush(stdout);

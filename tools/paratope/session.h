@@ -59,6 +59,10 @@ std::vector<std::string> search_path();
 // Diagnostics on stderr; in colour only on a terminal and when NO_COLOR is not set.
 void show(const Diagnostics &diagnostics, bool with_remarks = false);
 
+// An error that no place in a file caused: on stderr and, with --json, as a document; answers
+// exit_wrong_input.
+int refuse(bool json, const std::string &message, const std::string &fix = "");
+
 // Text to stdout. A reader that has gone away is no error.
 void print(const std::string &text);
 void print(const nlohmann::ordered_json &document);

@@ -88,9 +88,9 @@ std::string InprocWorld::deadline_report(const inproc::Group &group, int64_t ran
     here = site_text(state.site, group.name, instance);
   }
   double seconds = std::chrono::duration<double>(options.timeout).count();
-  std::string report =
-      ended ? fmt::format("rank {} waits at {} for a rank that has ended", rank, here)
-            : fmt::format("no answer within {:.1f} s: rank {} waits at {}", seconds, rank, here);
+  std::string report = ended
+                           ? fmt::format("rank {} waits at {} for a rank that has ended", rank, here)
+                           : fmt::format("no answer within {:g} s: rank {} waits at {}", seconds, rank, here);
   return report + fmt::format("\n  not arrived: {}", ranks_text(missing)) + states_text(missing);
 }
 
