@@ -20,6 +20,7 @@ def TopoBuildGroups : ParatopePass<"topo-build-groups", "patterns to communicato
 def StepBuild : ParatopePass<"step-build", "the model's step on sharded tensors, without collectives">;
 def StepInsertExchange : ParatopePass<"step-insert-exchange", "a collective wherever a producer's sharding is not its consumer's">;
 def StepCheckShardings : ParatopePass<"step-check-shardings", "every operand's sharding is what its op needs">;
+def StepCheckProgram : ParatopePass<"step-check-program", "one program, its vote, its batch and its result">;
 def StepCheckMemory : ParatopePass<"step-check-memory", "the step fits a GPU of the machine, itemised">;
 def StepOrder : ParatopePass<"step-order", "streams; collectives issued as early, awaited as late as data allows">;
 def StepPlace : ParatopePass<"step-place", "every buffer's offset in its arena, from liveness">;

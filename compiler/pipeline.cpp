@@ -5,12 +5,17 @@
 // `--print-after` shows what a stage changed.
 #include "compiler/pipeline.h"
 
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <cerrno>
 #include <chrono>
 #include <filesystem>
 #include <fstream>
 #include <ostream>
 
 #include "fmt/format.h"
+#include "mlir/Bytecode/BytecodeReader.h"
 #include "mlir/IR/Verifier.h"
 #include "mlir/Parser/Parser.h"
 #include "mlir/Pass/PassManager.h"
@@ -57,8 +62,9 @@ const std::vector<Stage> &stages() {
       {"built",    "what is legal but not built yet, before a step is built that would be wrong",       When::no_program,     {createTopoCheckBuilt}},
       {"step",     "the model's mathematics on sharded tensors, as if communication were free",         When::no_program,     {createStepBuild}},
       {"exchange", "where a producer's sharding is not its consumer's, the collective that makes it so", When::no_collectives, {createStepInsertExchange}},
-      {"check",    "the proof that none is missing, and that a GPU holds it",                           When::always,         {createStepCheckShardings, createStepCheckMemory}},
+      {"check",    "the proof that none is missing, before anything relies on it",                      When::always,         {createStepCheckProgram, createStepCheckShardings}},
       {"order",    "collectives issued early and awaited late, streams assigned",                       When::always,         {createStepOrder}},
+      {"memory",   "a GPU holds what the ordered step keeps alive, itemised where it does not",          When::always,         {createStepCheckMemory}},
       {"place",    "one arena a kind of memory, offsets from liveness: steps allocate nothing",         When::always,         {createStepPlace}},
   };
   return all;
@@ -94,6 +100,40 @@ double ms_since(std::chrono::steady_clock::time_point start) {
   return std::chrono::duration<double, std::milli>(std::chrono::steady_clock::now() - start).count();
 }
 
+// MLIR's readers recurse with the nesting of their input, and trust bytecode more than a damaged file
+// deserves. Text is measured before it is parsed; bytecode is first read by a child process, so that what
+// kills the reader does not kill us.
+constexpr int64_t most_nesting = 256;
+
+bool too_deep(llvm::StringRef text) {
+  int64_t depth = 0;
+  for (char c : text) {
+    depth += c == '{' || c == '[' || c == '(' || c == '<';
+    depth -= c == '}' || c == ']' || c == ')' || (c == '>' && depth > 0);
+    if (depth > most_nesting)
+      return true;
+  }
+  return false;
+}
+
+bool survives_reading(MLIRContext *context, const llvm::MemoryBuffer &buffer) {
+  pid_t child = fork();
+  if (child < 0)
+    return true; // no process to try it in
+  if (child == 0) {
+    alarm(10);
+    ScopedDiagnosticHandler silent(context, [](mlir::Diagnostic &) { return success(); });
+    llvm::SourceMgr sources;
+    sources.AddNewSourceBuffer(llvm::MemoryBuffer::getMemBuffer(buffer.getMemBufferRef()), llvm::SMLoc());
+    (void)parseSourceFile<ModuleOp>(sources, ParserConfig(context));
+    _exit(0); // refused or read: either way the reader came back
+  }
+  int status = 0;
+  while (waitpid(child, &status, 0) < 0 && errno == EINTR) {
+  }
+  return WIFEXITED(status);
+}
+
 // MLIR text or bytecode.
 OwningOpRef<ModuleOp> read_mlir(MLIRContext *context, const std::string &file, Diagnostics &diagnostics) {
   if (std::filesystem::is_directory(file)) {
@@ -107,6 +147,12 @@ OwningOpRef<ModuleOp> read_mlir(MLIRContext *context, const std::string &file, D
                                     fmt::format("cannot read {}: {}", file, buffer.getError().message()));
     if (auto near = nearest_file(file))
       found.fix = fmt::format("write {}", *near);
+    return {};
+  }
+  if (isBytecode(**buffer) ? !survives_reading(context, **buffer) : too_deep((*buffer)->getBuffer())) {
+    diagnostics.error("damaged-ir", {file, 0, 0, 0},
+                      isBytecode(**buffer) ? "the bytecode is damaged: reading it does not come to an end"
+                                           : fmt::format("brackets are nested deeper than {}", most_nesting));
     return {};
   }
   llvm::SourceMgr sources;

@@ -25,6 +25,7 @@ public:
     ranks_serve();
     not_built_yet();
     exchange_is_built();
+    fusions_are_built();
   }
 
 private:
@@ -58,6 +59,14 @@ private:
       wrong(section<topo::ModelOp>(), "weights", "not-built",
             "weights are generated: loading them from files is not built yet",
             "write weights = \"synthetic\"");
+  }
+
+  void fusions_are_built() {
+    const std::vector<std::string> &fuse = *spec->schedule.fuse;
+    if (!fuse.empty() && fuse != std::vector<std::string>{"auto"})
+      wrong(section<topo::ScheduleOp>(), "fuse", "not-built",
+            fmt::format("fusions are not built yet, got '{}'", fuse.front()),
+            "write fuse = \"auto\" (which fuses nothing today) or []");
   }
 
   void exchange_is_built() {

@@ -8,6 +8,7 @@
 #include "fmt/ranges.h"
 
 #include "compiler/check/topology_check.h"
+#include "compiler/mesh/domain.h"
 #include "compiler/mesh/view.h"
 #include "compiler/passes.h"
 #include "dsl/topo/bridge.h"
@@ -42,7 +43,10 @@ public:
     phase_is_decode();
     heads_divide();
     experts_fit();
+    if (!good)
+      return; // what follows builds groups, whose own errors would say the same again
     exchange_is_possible();
+    groups_match_axes();
   }
 
 private:
@@ -63,6 +67,28 @@ private:
         wrong(mesh, axis, "not-divisible",
               fmt::format("{} = {} does not divide the world of {} ranks", axis, size(axis), world()),
               fmt::format("write one of {}", divisors(world())), world_factors());
+  }
+
+  // Groups that the step compiler gives a meaning to are as large as the axis they are named after: a pattern
+  // that says otherwise would quietly drop collectives.
+  void groups_match_axes() {
+    FailureOr<MeshView> view = view_mesh(module);
+    if (failed(view)) {
+      good = false;
+      return;
+    }
+    for (topo::GroupOp group : module.getOps<topo::GroupOp>()) {
+      std::string name = group.getSymName().str();
+      bool meant = llvm::is_contained({"dp", "cp", "ep", "enp", "og", "tp", "moe_tp", "pp"}, name);
+      bool axis = llvm::any_of(mesh.getAxisNames(),
+                               [&](Attribute a) { return cast<StringAttr>(a).getValue() == name; });
+      int64_t members = view->groups.at(name).size;
+      if (meant && axis && members != size(name))
+        wrong(group, "0", "group-size",
+              fmt::format("group '{}' has {} ranks, its axis {} = {}", name, members, name, size(name)),
+              fmt::format("end the pattern in '{}', alone on the members' side", name),
+              {{topo::location_of(mesh, name), fmt::format("{} = {}", name, size(name))}});
+    }
   }
 
   // The numbers that make the world, each at its own place.
@@ -156,8 +182,7 @@ private:
   void exchange_is_possible() {
     if (*spec->moe.exchange != "fused" || size("ep") == 1)
       return;
-    int64_t domain =
-        *spec->machine.scale_up_gpus > 0 ? *spec->machine.scale_up_gpus : *spec->machine.gpus_per_node;
+    int64_t domain = domain_gpus(spec->machine);
     FailureOr<MeshView> view = view_mesh(module);
     if (failed(view)) {
       good = false;

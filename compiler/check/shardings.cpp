@@ -30,18 +30,10 @@ class CheckShardings : public impl::StepCheckShardingsBase<CheckShardings> {
     if (failed(view))
       return signalPassFailure();
     bool good = true;
-    int64_t programs = 0;
-    for (ProgramOp program : module.getOps<ProgramOp>()) {
-      if (++programs > 1 || program.getBody().front().empty() || program.getOps<ResultOp>().empty()) {
-        topo::error(program.getLoc(), "no-program")
-            << "a module has one step.program, and it ends in step.result";
-        good = false;
-      }
-    }
     for (ProgramOp program : module.getOps<ProgramOp>())
       for (Operation &op : program.getBody().front()) {
-        bool fine =
-            known_axes(&op, *view) && (is_collective(&op) ? collective(&op, *view) : compute(&op, *view));
+        bool fine = known_axes(&op, *view) && shapes(&op) &&
+                    (is_collective(&op) ? collective(&op, *view) : compute(&op, *view));
         good = fine && good;
       }
     if (!good)
@@ -214,6 +206,13 @@ class CheckShardings : public impl::StepCheckShardingsBase<CheckShardings> {
                      fmt::format("whole rows, split over all {} ranks (tokens that several ranks of '{}' "
                                  "hold would arrive more than once)",
                                  view.world, group));
+      if (cast<RankedTensorType>(dispatch.getIdx().getType()).getDimSize(1) !=
+          static_cast<int64_t>(dispatch.getTopK())) {
+        topo::error(op->getLoc(), "wrong-shape")
+            << label(op) << ": top_k is " << static_cast<int64_t>(dispatch.getTopK()) << ", its routing has "
+            << cast<RankedTensorType>(dispatch.getIdx().getType()).getDimSize(1) << " choices a token";
+        return false;
+      }
       for (Value other : {dispatch.getIdx(), dispatch.getWeights()})
         if (sharding_of(other) != has)
           return wrong(op, other, "its routing", sharding_of(other), to_string(has));

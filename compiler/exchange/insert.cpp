@@ -12,6 +12,7 @@
 //
 // A difference that no single collective mends is an error at the op that needs the other sharding.
 #include "compiler/exchange/exchange.h"
+#include "compiler/mesh/domain.h"
 #include "compiler/passes.h"
 #include "dsl/topo/bridge.h"
 #include "dsl/topo/convert.h"
@@ -121,10 +122,8 @@ class InsertExchange : public impl::StepInsertExchangeBase<InsertExchange> {
     int64_t ep = mesh.size_of("ep");
     if (ep == 1 || *spec.moe.exchange != "auto" || module.getOps<topo::MoeOp>().empty())
       return;
-    int64_t domain =
-        *spec.machine.scale_up_gpus > 0 ? *spec.machine.scale_up_gpus : *spec.machine.gpus_per_node;
-    const GroupLayout &group = mesh.groups.at("ep");
-    bool inside = contiguous(group) && domain > 0 && domain % group.size == 0;
+    int64_t domain = domain_gpus(spec.machine);
+    bool inside = in_one_domain(mesh.groups.at("ep"), domain);
     InFlightDiagnostic said =
         topo::remark(topo::location_of(*module.getOps<topo::MoeOp>().begin(), "exchange"), "exchange-choice")
         << "exchange auto is two-stage: ";

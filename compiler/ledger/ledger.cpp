@@ -18,6 +18,7 @@
 
 #include "compiler/experts/expected_load.h"
 #include "compiler/memory/place.h"
+#include "compiler/mesh/domain.h"
 
 using namespace mlir;
 
@@ -75,9 +76,7 @@ void classify(Operation *op, LedgerLine &line) {
 // Latency and bandwidth of the narrowest link a group crosses.
 void price(LedgerLine &line, const TopologySpec &spec, const MeshView &mesh) {
   const GroupLayout &group = mesh.groups.at(line.group);
-  int64_t domain =
-      *spec.machine.scale_up_gpus > 0 ? *spec.machine.scale_up_gpus : *spec.machine.gpus_per_node;
-  bool inside = contiguous(group) && domain % group.size == 0;
+  bool inside = in_one_domain(group, domain_gpus(spec.machine));
   const LinkSpec &link = inside ? spec.machine.scale_up : spec.machine.scale_out;
   double p = static_cast<double>(line.ranks), alpha = *link.latency_us;
   // Hops one after the other: a ring's, or one exchange with everybody at once.

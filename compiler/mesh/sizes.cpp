@@ -17,6 +17,7 @@
 #include "compiler/experts/expected_load.h"
 #include "compiler/experts/placement.h"
 #include "compiler/experts/redundancy.h"
+#include "compiler/mesh/domain.h"
 #include "compiler/mesh/loads.h"
 #include "compiler/passes.h"
 #include "dsl/topo/bridge.h"
@@ -170,8 +171,7 @@ FailureOr<std::vector<int64_t>> DeriveSizes::place(ModuleOp module, const Topolo
       request.groups = *spec.model.moe.groups;
       request.ranks = axis_size(size_of, "ep");
       // The domains an EP group spans, where they divide it; one otherwise.
-      int64_t domain =
-          *spec.machine.scale_up_gpus > 0 ? *spec.machine.scale_up_gpus : *spec.machine.gpus_per_node;
+      int64_t domain = domain_gpus(spec.machine);
       request.nodes =
           domain > 0 && request.ranks % domain == 0 && world >= domain ? request.ranks / domain : 1;
       slots = place_by_load(*loads, request, errors);

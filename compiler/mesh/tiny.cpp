@@ -49,7 +49,7 @@ class Tiny : public impl::TopoTinyBase<Tiny> {
   void cap(const char *what, Field<int64_t> &field, int64_t most) {
     if (field.value <= most)
       return;
-    notes.push_back(fmt::format("{} {} → {}", what, field.value, most));
+    notes.push_back(fmt::format("{} {} -> {}", what, field.value, most));
     field.value = most;
   }
 
@@ -73,7 +73,7 @@ class Tiny : public impl::TopoTinyBase<Tiny> {
       window = std::min<int64_t>(window, 16);
     }
     if (widest > 16)
-      notes.push_back(fmt::format("window {} → 16", widest));
+      notes.push_back(fmt::format("window {} -> 16", widest));
   }
 
   void shrink_workload(WorkloadSpec &workload) {
@@ -83,11 +83,11 @@ class Tiny : public impl::TopoTinyBase<Tiny> {
       tokens = std::min<int64_t>(tokens, 8);
     }
     if (most > 8)
-      notes.push_back(fmt::format("tokens_per_rank {} → 8", most));
+      notes.push_back(fmt::format("tokens_per_rank {} -> 8", most));
     if (*workload.context > 48) {
       int64_t shrunk =
           48 - (*workload.context % 2 == 0 ? 0 : 1); // keep its parity: a pair of keys stays open or closed
-      notes.push_back(fmt::format("context {} → {}", *workload.context, shrunk));
+      notes.push_back(fmt::format("context {} -> {}", *workload.context, shrunk));
       workload.context.value = shrunk;
     }
   }

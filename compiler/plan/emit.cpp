@@ -84,12 +84,17 @@ private:
                      static_cast<int64_t>(sizes.getLocal()),
                      {sizes.getSlots().begin(), sizes.getSlots().end()}};
     plan->kv_block_tokens = kv_page_tokens;
+    plan->notes.push_back("the host computes and sends 32-bit floats: fp8, fp4 and bf16 are what the ledger "
+                          "and the bill count");
     plan->paths.clear();
     for (Attribute path : program.getPaths())
       plan->paths.push_back(cast<StringAttr>(path).str());
-    if (auto notes = module->getAttrOfType<ArrayAttr>("topo.notes"))
+    if (auto notes = module->getAttrOfType<ArrayAttr>("topo.notes")) {
+      std::string shrunk;
       for (Attribute note : notes)
-        plan->notes.push_back("tiny: " + cast<StringAttr>(note).str());
+        shrunk += (shrunk.empty() ? "tiny: " : ", ") + cast<StringAttr>(note).str();
+      plan->notes.push_back(shrunk);
+    }
     if (auto arenas = program->getAttrOfType<DictionaryAttr>("arena_bytes"))
       for (NamedAttribute arena : arenas)
         plan->arena_bytes[arena.getName().str()] = cast<IntegerAttr>(arena.getValue()).getInt();

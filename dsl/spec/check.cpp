@@ -380,6 +380,8 @@ void pass_on(const Diagnostics &found, const SourceRange &topology, const Field<
 
 std::vector<std::string> names_in_pattern(const std::string &pattern) {
   std::vector<std::string> names;
+  if (pattern.size() > 4096) // the pattern engine refuses it; looking names up is quadratic
+    return names;
   std::string word;
   auto finish = [&] {
     if (is_name(word) && std::find(names.begin(), names.end(), word) == names.end())

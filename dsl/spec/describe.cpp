@@ -16,15 +16,16 @@ constexpr IntegerRange at_least_one{1, most_count};
 constexpr IntegerRange at_least_zero{0, most_count};
 constexpr IntegerRange any_seed{0, std::numeric_limits<int64_t>::max()};
 constexpr NumberRange above_zero{.least = 0, .above = true};
+constexpr NumberRange rate{.least = 1e-3, .most = 1e9}; // GB, GB/s
 
 constexpr Need required = Need::required;
 constexpr Need optional = Need::optional;
 
 void describe_link(FieldVisitor &visitor, LinkSpec &link) {
   visitor.text("name", link.name, optional, "What the link is called in reports.");
-  visitor.number("gb_per_s", link.gb_per_s, above_zero, required,
+  visitor.number("gb_per_s", link.gb_per_s, rate, required,
                  "Bandwidth of one direction of one GPU, in GB/s (10^9 bytes a second).");
-  visitor.number("latency_us", link.latency_us, {.least = 0}, required,
+  visitor.number("latency_us", link.latency_us, {.least = 0, .most = 1e9}, required,
                  "Latency of one hop, in microseconds.");
 }
 
@@ -120,9 +121,8 @@ void describe(FieldVisitor &visitor, MachineSpec &machine) {
       "GPUs that can load and store each other's memory: 8 for an HGX node, 72 for an NVL72 rack.");
   visitor.table("gpu", required, "One GPU.", [&](FieldVisitor &v) {
     v.text("name", machine.gpu_name, required, "What the GPU is called.");
-    v.number("memory_gb", machine.gpu_memory_gb, above_zero, required,
-             "Usable device memory, in GB (10^9 bytes).");
-    v.number("memory_gb_per_s", machine.gpu_memory_gb_per_s, above_zero, required,
+    v.number("memory_gb", machine.gpu_memory_gb, rate, required, "Usable device memory, in GB (10^9 bytes).");
+    v.number("memory_gb_per_s", machine.gpu_memory_gb_per_s, rate, required,
              "Bandwidth of device memory, in GB/s.");
   });
   visitor.table("scale_up", required, "The link inside a scale-up domain (NVLink).",

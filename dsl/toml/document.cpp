@@ -346,14 +346,14 @@ std::optional<Value> parse_document(std::string_view text, const std::string &fi
 
 std::optional<std::string> read_text(const std::string &file, const SourceRange &mention,
                                      Diagnostics &diagnostics) {
+  std::error_code ignored;
   auto fail = [&](const char *code, const std::string &reason) {
     Diagnostic &found = diagnostics.error(code, mention, fmt::format("cannot read {}: {}", file, reason));
-    if (std::string_view(code) == "file-not-found")
+    if (!std::filesystem::exists(std::filesystem::status(file, ignored)))
       if (auto near = nearest_file(file))
         found.fix = fmt::format("write {}", *near);
     return std::nullopt;
   };
-  std::error_code ignored;
   const std::filesystem::file_status status = std::filesystem::status(file, ignored);
   if (std::filesystem::is_directory(status))
     return fail("file-unreadable", "it is a directory");

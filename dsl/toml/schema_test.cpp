@@ -62,7 +62,7 @@ TEST(Schema, has_types_ranges_choices_and_defaults) {
   EXPECT_EQ(property(schema, "topology").at("maximum"), 1);
   EXPECT_EQ(property(schema, "moe.exchange").at("enum"), (json{"auto", "two-stage", "fused", "all-gather"}));
   EXPECT_EQ(property(schema, "moe.exchange").at("default"), "auto");
-  EXPECT_EQ(property(schema, "machine.gpu.memory_gb").at("exclusiveMinimum"), 0);
+  EXPECT_EQ(property(schema, "machine.gpu.memory_gb").at("minimum"), 0.001);
   EXPECT_EQ(property(schema, "workload.tokens_per_rank").at("oneOf")[1].at("type"), "array");
   EXPECT_EQ(property(schema, "axes").at("additionalProperties").at("oneOf")[0].at("minimum"), 1);
   EXPECT_EQ(property(schema, "model.attention.sink").at("type"), "boolean");

@@ -89,7 +89,7 @@ TEST(Write, spells_every_string_and_number) {
   set(topology.workload.routing.kind, std::string("zipf"));
   set(topology.model.rms_eps, 1e-20);
   set(topology.model.moe.scaling, 2.0);
-  set(topology.machine.gpu_memory_gb, 1e22);
+  set(topology.machine.gpu_memory_gb, 1e8);
   NamedGroup group;
   group.name = "g";
   set(group.patterns, std::vector<std::string>{"(x dp) -> x dp", "(a b) -> a b"});
@@ -99,7 +99,7 @@ TEST(Write, spells_every_string_and_number) {
   EXPECT_EQ(*back.workload.routing.s, 1.0 / 3);
   EXPECT_EQ(*back.model.rms_eps, 1e-20);
   EXPECT_EQ(*back.model.moe.scaling, 2.0);
-  EXPECT_EQ(*back.machine.gpu_memory_gb, 1e22);
+  EXPECT_EQ(*back.machine.gpu_memory_gb, 1e8);
   EXPECT_EQ(*back.groups.at(0).patterns, *group.patterns);
 }
 

@@ -112,9 +112,14 @@ std::string result_text(const RunResult &r) {
   line("conservation", fmt::format("{} rows sent {} {} received, {} exchanged", r.sent,
                                    r.sent == r.received ? "=" : "but", r.received, bytes_text(r.sent_bytes)));
   if (r.verify.done)
-    line("verify", fmt::format("{}: max relative error {:.2e} over {} outputs, {} ties, {} mismatches",
-                               r.verify.ok ? "equal to the reference" : "NOT equal to the reference",
-                               r.verify.max_rel_error, r.verify.tokens, r.verify.ties, r.verify.mismatches));
+    line("verify",
+         r.verify.ok && r.verify.tokens == 0
+             ? std::string("nothing to compare: every engine ran a placeholder")
+             : fmt::format("{}: max relative error {:.2e} over {} outputs, {} ties, {} mismatches",
+                           r.verify.ok ? "equal to the reference" : "NOT equal to the reference",
+                           r.verify.max_rel_error, r.verify.tokens, r.verify.ties, r.verify.mismatches));
+  for (const std::string &note : r.notes)
+    line("note", note);
   for (const std::string &problem : r.verify.problems)
     line("", problem);
   for (size_t i = 0; i < std::min<size_t>(r.per_op.size(), 6); ++i)

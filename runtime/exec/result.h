@@ -29,6 +29,7 @@ struct VerifyResult {
 struct RunResult {
   std::string backend = "host";
   std::string topology;
+  std::vector<std::string> notes; // the plan's
   int64_t world = 0;
   int64_t steps = 0;           // completed by every rank
   int64_t tokens_per_step = 0; // placeholders not counted

@@ -7,6 +7,7 @@
 #include <limits>
 #include <map>
 #include <numeric>
+#include <system_error>
 #include <thread>
 
 #include <fmt/format.h>
@@ -43,7 +44,11 @@ void parallel(int64_t threads, size_t count, const std::function<void(size_t)> &
   };
   std::vector<std::thread> workers;
   for (int64_t t = 1; t < std::min<int64_t>(threads, static_cast<int64_t>(count)); ++t)
-    workers.emplace_back(work);
+    try {
+      workers.emplace_back(work);
+    } catch (const std::system_error &) {
+      break; // fewer hands do the same work
+    }
   work();
   for (std::thread &worker : workers)
     worker.join();

@@ -8,6 +8,7 @@
 #include <cmath>
 #include <cstring>
 #include <limits>
+#include <system_error>
 #include <thread>
 
 #include <fmt/format.h>
@@ -237,8 +238,13 @@ void add_steps(const WorldState &state, RunResult &result) {
 void run_threads(Execution &execution) {
   std::vector<std::thread> threads;
   execution.start = Clock::now();
-  for (auto &rank : execution.state.ranks)
-    threads.emplace_back([&execution, &rank] { execution.run_rank(*rank); });
+  try {
+    for (auto &rank : execution.state.ranks)
+      threads.emplace_back([&execution, &rank] { execution.run_rank(*rank); });
+  } catch (const std::system_error &error) { // those that have started must not wait for those that will not
+    execution.state.comms->poison(fmt::format("cannot start a thread for each of {} ranks: {}",
+                                              execution.state.ranks.size(), error.what()));
+  }
   for (std::thread &thread : threads)
     thread.join();
 }
@@ -249,6 +255,7 @@ RunResult run_plan(const plan::Plan &plan, const RunOptions &options) {
   RunResult result;
   result.world = plan.world;
   result.topology = plan.topology;
+  result.notes = plan.notes;
   auto say = [&](const std::string &what) {
     if (options.progress)
       options.progress(what);

@@ -65,9 +65,13 @@ bool read_plan_text(const std::string &path, std::string &text, std::string &err
 }
 
 // A reader that has gone away (a closed pipe) has read what it wanted.
+// Anything else that keeps text from arriving is a failure: a result that nobody got is not a success.
 void print(const std::string &text) {
-  std::fwrite(text.data(), 1, text.size(), stdout);
-  std::fflush(stdout);
+  bool written = std::fwrite(text.data(), 1, text.size(), stdout) == text.size() && std::fflush(stdout) == 0;
+  if (written || errno == EPIPE)
+    return;
+  fmt::print(stderr, "error: cannot write to stdout: {}\n", std::strerror(errno));
+  std::_Exit(failed);
 }
 
 // Says why nothing was run, on stderr and, when asked for JSON, in the document.

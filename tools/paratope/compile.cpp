@@ -71,7 +71,8 @@ int compiled(const Arguments &arguments) {
     show(found);
     if (arguments.source.json)
       print(nlohmann::ordered_json{{"ok", false}, {"diagnostics", to_json(found)}});
-    return exit_wrong_input;
+    bool usage = !found.all().empty() && found.all().front().code == "unknown-stage";
+    return usage ? exit_wrong_usage : exit_wrong_input;
   };
   if (!compilation.ok || found.has_errors())
     return failed();
@@ -120,10 +121,8 @@ void register_compile(CLI::App &app, int &exit_code) {
   command->add_option("--emit", arguments->emit, "what to write")
       ->check(CLI::IsMember({"toml", "topo", "step", "plan", "dot"}))
       ->capture_default_str();
-  std::vector<std::string> stages;
   std::string listed;
   for (const auto &[name, reason] : stage_names()) {
-    stages.push_back(name);
     listed += fmt::format("  {:10} {}\n", name, reason);
   }
   command->add_option("--print-after", arguments->print_after, "a stage, or all: what it changed, on stderr");

@@ -51,9 +51,10 @@ std::string seats_text(Loaded &loaded) {
       machine.name->empty() ? *machine.use : *machine.name, *machine.nodes, gpus, *machine.gpu_name,
       *machine.scale_up.name, *machine.scale_up.gb_per_s, *machine.scale_up_gpus, *machine.scale_out.name,
       *machine.scale_out.gb_per_s);
+  int64_t offset = *loaded.spec.mesh.rank_offset; // of this mesh in its job
   for (int64_t node = 0; node < std::min<int64_t>(nodes, 16); ++node)
-    text += fmt::format("  node {:3}: ranks {} – {}\n", node, node * gpus,
-                        std::min(loaded.mesh.world, (node + 1) * gpus) - 1);
+    text += fmt::format("  node {:3}: ranks {} – {}\n", node, offset + node * gpus,
+                        offset + std::min(loaded.mesh.world, (node + 1) * gpus) - 1);
   if (nodes > 16)
     text += fmt::format("  … {} nodes in all\n", nodes);
   return text;
@@ -94,7 +95,8 @@ int explain(const SourceOptions &options) {
   }
   topo::SizesOp sizes = *loaded->module().getOps<topo::SizesOp>().begin();
   std::string text =
-      fmt::format("{}: {}\nmodel {}, {} step\n\n", *loaded->spec.name, *loaded->spec.summary,
+      fmt::format("{}{}\nmodel {}, {} step\n\n", *loaded->spec.name,
+                  loaded->spec.summary->empty() ? "" : ": " + *loaded->spec.summary,
                   loaded->spec.model.name->empty() ? *loaded->spec.model.use : *loaded->spec.model.name,
                   *loaded->spec.workload.phase);
   text += mesh_text(*loaded) + "\n" + seats_text(*loaded) + "\ngroups\n" + groups_text(*loaded, {}) + "\n";

@@ -122,15 +122,18 @@ int groups(const SourceOptions &options, const GroupsView &view) {
                   fmt::format("there is no group '{}', expected {}", view.only, fmt::join(names, " | ")),
                   near ? "--group " + *near : "");
   }
-  if (view.rank && (*view.rank < 0 || *view.rank >= loaded->mesh.world)) {
-    return refuse(options.json,
-                  fmt::format("got rank {}, expected 0 to {}", *view.rank, loaded->mesh.world - 1));
+  int64_t first = *loaded->spec.mesh.rank_offset;
+  if (view.rank && (*view.rank < first || *view.rank - first >= loaded->mesh.world)) {
+    return refuse(options.json, fmt::format("got rank {}, expected {} to {}", *view.rank, first,
+                                            first + loaded->mesh.world - 1));
   }
   if (options.json)
     print(groups_json(*loaded, view));
   else {
     std::string text =
-        fmt::format("{}: {} ranks\n", *loaded->spec.name, loaded->mesh.world) + groups_text(*loaded, view);
+        fmt::format("{}: {} ranks{}\n", *loaded->spec.name, loaded->mesh.world,
+                    first ? fmt::format(" from {} on; r below counts from there", first) : "") +
+        groups_text(*loaded, view);
     if (!view.only.empty() && lists_members(*loaded, loaded->mesh.groups.at(view.only), view)) {
       int64_t color = 0;
       for (const std::vector<int64_t> &ranks : members_of(loaded->mesh.groups.at(view.only), view))

@@ -70,6 +70,16 @@ std::string side_by_side(const Loaded &left, const Ledger &a, const Loaded &righ
   return table.text();
 }
 
+// A choice that multiplies the exchange's bytes belongs beside its numbers.
+std::string dispatches(const Loaded &loaded) {
+  int64_t tp = loaded.mesh.size_of("tp");
+  if (tp == 1 || *loaded.spec.moe.tp_dispatch != "replicated" || *loaded.spec.moe.exchange == "all-gather")
+    return "";
+  return fmt::format("  tp_dispatch is replicated: each of {} tp ranks sends every token of its team, {} "
+                     "times the bytes of \"split\"\n",
+                     tp, tp);
+}
+
 std::string headline(const Loaded &loaded) {
   std::string sizes;
   for (const auto &[name, group] : loaded.mesh.groups)
@@ -77,7 +87,8 @@ std::string headline(const Loaded &loaded) {
       sizes += fmt::format(" {} {}", name, group.size);
   return fmt::format("{}: one {} step of {} layers on {} ranks ({}){}\n", *loaded.spec.name,
                      *loaded.spec.workload.phase, *loaded.spec.model.layers, loaded.mesh.world,
-                     *loaded.spec.layout_name, sizes.empty() ? "" : ":" + sizes);
+                     *loaded.spec.layout_name, sizes.empty() ? "" : ":" + sizes) +
+         dispatches(loaded);
 }
 
 int ledger(const Arguments &arguments) {

@@ -46,7 +46,7 @@ namespace {
 
 int memory(const SourceOptions &options) {
   // The bill is drawn up before the gate, so that a topology that does not fit is itemised all the same.
-  std::unique_ptr<Loaded> loaded = load(options, "exchange");
+  std::unique_ptr<Loaded> loaded = load(options, "order");
   if (!loaded)
     return exit_wrong_input;
   topo::DiagnosticBridge bridge(loaded->compilation.context.get(), loaded->diagnostics);

@@ -36,6 +36,8 @@ int wrong(const Arguments &arguments, const std::string &message) {
 
 int rearranged(const Arguments &arguments) {
   std::vector<int64_t> shape;
+  if (!arguments.shape.empty() && arguments.shape.back() == ',')
+    return wrong(arguments, "error: --shape ends in a comma");
   std::string_view rest = arguments.shape;
   while (!rest.empty()) {
     size_t comma = std::min(rest.find(','), rest.size());
@@ -46,8 +48,6 @@ int rearranged(const Arguments &arguments) {
       return wrong(arguments,
                    fmt::format("error: got '{}' in --shape, expected whole numbers such as 2,3,4", item));
     rest.remove_prefix(std::min(comma + 1, rest.size()));
-    if (comma + 1 == arguments.shape.size() && arguments.shape.back() == ',')
-      return wrong(arguments, "error: --shape ends in a comma");
   }
   std::vector<SizedAxis> sizes;
   for (const std::string &setting : arguments.sizes) {

@@ -122,7 +122,7 @@ void register_run(CLI::App &app, int &exit_code) {
   command
       ->add_option("--timeout", arguments->timeout_s,
                    "seconds a collective may wait before the watchdog reports who is missing")
-      ->check(CLI::PositiveNumber)
+      ->check(CLI::Range(0.001, 1e6))
       ->capture_default_str();
   command->footer("Example:\n  paratope run topologies/deepinfer/decode-ep64.toml --tiny --verify\n\nFILE "
                   "may also be a plan.json that `paratope compile` wrote.");

@@ -3,8 +3,10 @@
 
 #include <unistd.h>
 
+#include <cerrno>
 #include <cstdio>
 #include <cstdlib>
+#include <cstring>
 #include <filesystem>
 #include <iostream>
 
@@ -60,8 +62,11 @@ int refuse(bool json, const std::string &message, const std::string &fix) {
 }
 
 void print(const std::string &text) {
-  std::fwrite(text.data(), 1, text.size(), stdout);
-  std::fflush(stdout);
+  bool written = std::fwrite(text.data(), 1, text.size(), stdout) == text.size() && std::fflush(stdout) == 0;
+  if (written || errno == EPIPE)
+    return;
+  std::cerr << "error: cannot write to stdout: " << std::strerror(errno) << "\n";
+  std::_Exit(exit_failed);
 }
 
 void print(const nlohmann::ordered_json &document) {

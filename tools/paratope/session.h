@@ -63,7 +63,7 @@ void show(const Diagnostics &diagnostics, bool with_remarks = false);
 // exit_wrong_input.
 int refuse(bool json, const std::string &message, const std::string &fix = "");
 
-// Text to stdout. A reader that has gone away is no error.
+// Text to stdout. A reader that has gone away is no error; a full disk ends the program with exit_failed.
 void print(const std::string &text);
 void print(const nlohmann::ordered_json &document);
 
