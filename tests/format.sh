@@ -4,4 +4,4 @@
 # Every source file is as clang-format leaves it.
 set -euo pipefail
 cd "$2"
-git ls-files '*.h' '*.cpp' '*.cu' | xargs "$1" --dry-run --Werror
+find . -path ./build -prune -o \( -name '*.h' -o -name '*.cpp' -o -name '*.cu' \) -print0 | xargs -0 "$1" --dry-run --Werror
