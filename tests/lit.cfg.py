@@ -12,6 +12,10 @@ config.suffixes = [".toml", ".mlir", ".test"]
 config.excludes = ["Inputs", "inputs"]
 config.test_source_root = os.path.join(config.source_root, "tests", config.suite)
 config.environment["NO_COLOR"] = "1"
+# LLVM's headers poison their arenas in sanitized code, and the packaged libMLIR, which is not sanitized, allocates from
+# them unaware: user poisoning is off, everything else is on.
+config.environment["ASAN_OPTIONS"] = "allow_user_poisoning=0"
+config.environment["UBSAN_OPTIONS"] = "halt_on_error=1:print_stacktrace=1"
 config.environment["PATH"] = os.pathsep.join([config.llvm_tools_dir, config.environment.get("PATH", "")])
 config.substitutions.append(("%paratope-exec", os.path.join(config.tools_dir, "paratope-exec")))
 config.substitutions.append(("%paratope-lsp", os.path.join(config.tools_dir, "paratope-lsp")))
