@@ -22,6 +22,7 @@ def StepInsertExchange : ParatopePass<"step-insert-exchange", "a collective wher
 def StepCheckShardings : ParatopePass<"step-check-shardings", "every operand's sharding is what its op needs">;
 def StepCheckProgram : ParatopePass<"step-check-program", "one program, its vote, its batch and its result">;
 def StepCheckMemory : ParatopePass<"step-check-memory", "the step fits a GPU of the machine, itemised">;
+def StepFuse : ParatopePass<"step-fuse", "parts of a fusion side by side, as one kernel">;
 def StepOrder : ParatopePass<"step-order", "streams; collectives issued as early, awaited as late as data allows">;
 def StepPlace : ParatopePass<"step-place", "every buffer's offset in its arena, from liveness">;
 

@@ -63,6 +63,7 @@ const std::vector<Stage> &stages() {
       {"step",     "the model's mathematics on sharded tensors, as if communication were free",         When::no_program,     {createStepBuild}},
       {"exchange", "where a producer's sharding is not its consumer's, the collective that makes it so", When::no_collectives, {createStepInsertExchange}},
       {"check",    "the proof that none is missing, before anything relies on it",                      When::always,         {createStepCheckProgram, createStepCheckShardings}},
+      {"fuse",     "which ops are one kernel, before streams and liveness are made of kernels",          When::always,         {createStepFuse}},
       {"order",    "collectives issued early and awaited late, streams assigned",                       When::always,         {createStepOrder}},
       {"memory",   "a GPU holds what the ordered step keeps alive, itemised where it does not",          When::always,         {createStepCheckMemory}},
       {"place",    "one arena a kind of memory, offsets from liveness: steps allocate nothing",         When::always,         {createStepPlace}},

@@ -3,6 +3,8 @@
 # lit's configuration for every suite: %paratope is the built tool, %topologies the shipped files. Files without a
 # RUN line are inputs of other tests.
 import os
+import subprocess
+import sys
 
 import lit.formats
 
@@ -20,4 +22,10 @@ config.environment["PATH"] = os.pathsep.join([config.llvm_tools_dir, config.envi
 config.substitutions.append(("%paratope-exec", os.path.join(config.tools_dir, "paratope-exec")))
 config.substitutions.append(("%paratope-lsp", os.path.join(config.tools_dir, "paratope-lsp")))
 config.substitutions.append(("%paratope", os.path.join(config.tools_dir, "paratope")))
+# A Python that has numpy, for the oracle; tests that need one say REQUIRES: numpy.
+for python in (sys.executable, "/usr/bin/python3"):
+    if subprocess.run([python, "-c", "import numpy"], capture_output=True).returncode == 0:
+        config.available_features.add("numpy")
+        config.substitutions.append(("%numpy-python", python))
+        break
 config.substitutions.append(("%topologies", os.path.join(config.source_root, "topologies")))

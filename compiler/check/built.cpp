@@ -7,6 +7,7 @@
 
 #include "compiler/check/topology_check.h"
 #include "compiler/passes.h"
+#include "dsl/topo/bridge.h"
 
 using namespace mlir;
 
@@ -22,58 +23,17 @@ public:
   using TopologyCheck::TopologyCheck;
 
   void run() {
-    ranks_serve();
-    not_built_yet();
-    exchange_is_built();
-    fusions_are_built();
-  }
-
-private:
-  void ranks_serve() {
-    int64_t serving = size("dp") * size("cp") * size("tp");
-    if (world() > serving && size("enp") > serving && *spec->engram.extra_ranks == "table-only")
-      wrong(
-          mesh, "enp", "not-built",
-          fmt::format("enp = {} adds {} ranks that hold table rows only, and such ranks are not executed yet",
-                      size("enp"), world() - serving),
-          "write [engram] extra_ranks = \"serve\"");
-  }
-
-  void not_built_yet() {
-    auto phase = [&](const char *text) {
-      wrong(section<topo::WorkloadOp>(), "phase", "not-built", text, "write phase = \"decode\"");
-    };
-    if (*spec->workload.phase == "prefill")
-      phase("prefill steps are read and their groups are built, but no step is compiled for them yet");
-    for (const char *axis : {"pp", "og", "moe_tp"})
-      if (size(axis) > 1)
-        wrong(mesh, axis, "not-built",
-              fmt::format(
-                  "groups of {} are built and shown, but the step compiler does not split a step over {} yet",
-                  axis, axis),
-              fmt::format("write {} = 1", axis));
-    if (*spec->model.attention.kind == "gqa")
-      wrong(section<topo::ModelOp>(), "attention.kind", "not-built",
-            "steps are compiled for latent and mla attention, not for gqa yet");
-    if (*spec->model.weights != "synthetic")
-      wrong(section<topo::ModelOp>(), "weights", "not-built",
-            "weights are generated: loading them from files is not built yet",
-            "write weights = \"synthetic\"");
-  }
-
-  void fusions_are_built() {
-    const std::vector<std::string> &fuse = *spec->schedule.fuse;
-    if (!fuse.empty() && fuse != std::vector<std::string>{"auto"})
-      wrong(section<topo::ScheduleOp>(), "fuse", "not-built",
-            fmt::format("fusions are not built yet, got '{}'", fuse.front()),
-            "write fuse = \"auto\" (which fuses nothing today) or []");
-  }
-
-  void exchange_is_built() {
-    if (*spec->moe.exchange == "fused" && size("ep") > 1)
-      wrong(section<topo::MoeOp>(), "exchange", "not-built",
-            "the fused exchange is one persistent GPU kernel, and it is not built yet",
-            "write exchange = \"two-stage\"");
+    if (size("pp") > 1)
+      wrong(mesh, "pp", "not-built",
+            "groups of pp are built and shown, but the step compiler does not split layers over pp",
+            "write pp = 1");
+    if (size("tp") > 1 && size("cp") > 1)
+      wrong(mesh, "cp", "not-built",
+            fmt::format(
+                "groups of tp = {} and cp = {} are built and shown, but the step compiler does not cut an "
+                "engine both ways",
+                size("tp"), size("cp")),
+            "write cp = 1", {{topo::location_of(mesh, "tp"), fmt::format("tp = {}", size("tp"))}});
   }
 };
 

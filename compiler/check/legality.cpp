@@ -8,6 +8,7 @@
 #include "fmt/ranges.h"
 
 #include "compiler/check/topology_check.h"
+#include "compiler/fuse/match.h"
 #include "compiler/mesh/domain.h"
 #include "compiler/mesh/view.h"
 #include "compiler/passes.h"
@@ -42,10 +43,13 @@ public:
     axes_divide_world();
     phase_is_decode();
     heads_divide();
+    output_groups_divide();
+    axes_combine();
+    extra_ranks_hold_rows_only();
     experts_fit();
     if (!good)
       return; // what follows builds groups, whose own errors would say the same again
-    exchange_is_possible();
+    fused_exchange_is_possible();
     groups_match_axes();
   }
 
@@ -77,6 +81,7 @@ private:
       good = false;
       return;
     }
+    experts_split_apart(*view);
     for (topo::GroupOp group : module.getOps<topo::GroupOp>()) {
       std::string name = group.getSymName().str();
       bool meant = llvm::is_contained({"dp", "cp", "ep", "enp", "og", "tp", "moe_tp", "pp"}, name);
@@ -89,6 +94,25 @@ private:
               fmt::format("end the pattern in '{}', alone on the members' side", name),
               {{topo::location_of(mesh, name), fmt::format("{} = {}", name, size(name))}});
     }
+  }
+
+  // Groups that a step splits tensors over must not overlap where both split the same one.
+  void experts_split_apart(const MeshView &view) {
+    int64_t ep = size("ep"), moe_tp = size("moe_tp");
+    if (ep == 1 || moe_tp == 1 || !view.has_axis("ep") || !view.has_axis("moe_tp"))
+      return;
+    if (!view.independent({"ep", "moe_tp"}))
+      wrong(
+          mesh, "moe_tp", "groups-overlap",
+          fmt::format(
+              "groups 'ep' and 'moe_tp' split the same ranks: ep = {} hands experts out and moe_tp = {} cuts "
+              "each, so a rank of one must have a place of its own in the other",
+              ep, moe_tp),
+          "write the patterns (edp ep moe_tp) -> (edp moe_tp) ep and (edp ep moe_tp) -> (edp ep) moe_tp");
+    if (view.has_axis("experts") && view.size_of("experts") != ep * moe_tp)
+      wrong(mesh, "moe_tp", "group-size",
+            fmt::format("group 'experts' has {} ranks, expected ep·moe_tp = {}", view.size_of("experts"),
+                        ep * moe_tp));
   }
 
   // The numbers that make the world, each at its own place.
@@ -127,15 +151,61 @@ private:
             fmt::format("write one of {}", divisors(groups)),
             {{topo::location_of(section<topo::ModelOp>(), "attention.o_groups"),
               fmt::format("o_groups = {}", groups)}});
-    int64_t og = size("og");
-    if (og > 1 && (groups == 0 || groups % og != 0))
-      wrong(mesh, "og", "not-divisible",
-            fmt::format("og = {} does not divide the model's {} output groups", og, groups),
-            groups > 0 ? fmt::format("write one of {}", divisors(groups)) : "write og = 1");
+    int64_t kv_heads = *attention.kv_heads;
+    if (tp > 1 && *attention.kind == "gqa" && kv_heads % tp != 0 && tp % kv_heads != 0)
+      wrong(mesh, "tp", "not-divisible",
+            fmt::format("tp = {} neither divides the model's {} key-value heads nor is a multiple of them",
+                        tp, kv_heads),
+            fmt::format("write one of {}", divisors(kv_heads)),
+            {{topo::location_of(section<topo::ModelOp>(), "attention.kv_heads"),
+              fmt::format("kv_heads = {}", kv_heads)}});
     bool dense = *spec->model.moe.dense_layers > 0 || *spec->model.moe.routed == 0;
     if (tp > 1 && dense && *spec->model.moe.dense_width % tp != 0)
       wrong(mesh, "tp", "not-divisible",
             fmt::format("tp = {} does not divide the dense width {}", tp, *spec->model.moe.dense_width));
+  }
+
+  void output_groups_divide() {
+    int64_t og = size("og"), groups = *spec->model.attention.o_groups;
+    if (og > 1 && (*spec->model.attention.kind != "latent" || groups == 0 || groups % og != 0))
+      wrong(mesh, "og", "not-divisible",
+            fmt::format("og = {} does not divide the model's {} output groups", og, groups),
+            groups > 0 ? fmt::format("write one of {}", divisors(groups)) : "write og = 1");
+  }
+
+  // Axes that would both cut the same thing.
+  void axes_combine() {
+    auto together = [&](const char *a, const char *b, const char *why) {
+      if (size(a) > 1 && size(b) > 1)
+        wrong(mesh, b, "axes-exclude", fmt::format("{} = {} and {} = {} {}", a, size(a), b, size(b), why),
+              fmt::format("write {} = 1", b),
+              {{topo::location_of(mesh, a), fmt::format("{} = {}", a, size(a))}});
+    };
+    together("tp", "og", "both cut the output groups");
+    int64_t width = *spec->model.moe.width, moe_tp = size("moe_tp");
+    if (moe_tp > 1 && *spec->model.moe.routed > 0 && width % moe_tp != 0)
+      wrong(mesh, "moe_tp", "not-divisible",
+            fmt::format("moe_tp = {} does not divide the experts' width of {}", moe_tp, width),
+            fmt::format("write one of {}", divisors(width)));
+    if (moe_tp > 1 && *spec->model.moe.routed == 0)
+      wrong(mesh, "moe_tp", "no-experts",
+            fmt::format("moe_tp = {} splits experts, and the model has none", moe_tp), "write moe_tp = 1");
+  }
+
+  // Ranks beyond dp·cp that hold table rows only have no experts, tokens or engines: groups of the step must
+  // not reach into them.
+  void extra_ranks_hold_rows_only() {
+    if (!sizes.getServing())
+      return;
+    int64_t serving = static_cast<int64_t>(*sizes.getServing());
+    for (const char *axis : {"ep", "og", "moe_tp"})
+      if (serving % size(axis) != 0)
+        wrong(mesh, axis, "beyond-serving",
+              fmt::format(
+                  "{} = {} does not divide the {} ranks that serve: ranks {} to {} hold Engram rows only",
+                  axis, size(axis), serving, serving, world() - 1),
+              "write [engram] extra_ranks = \"serve\"",
+              {{topo::location_of(mesh, "enp"), fmt::format("enp = {} asks for them", size("enp"))}});
   }
 
   void experts_fit() {
@@ -152,9 +222,28 @@ private:
             "a model with routed experts needs their width");
   }
 
-  void exchange_is_possible() {
-    if (*spec->moe.exchange != "fused" || size("ep") == 1)
-      return;
+  // exchange = "fused" and fusion mega-moe are one thing asked for at two keys.
+  void fused_exchange_is_possible() {
+    const std::string &exchange = *spec->moe.exchange;
+    const std::vector<std::string> &fuse = *spec->schedule.fuse;
+    bool listed = llvm::is_contained(fuse, "mega-moe"), fused = exchange == "fused",
+         automatic = fuse == std::vector<std::string>{"auto"};
+    Operation *moe = section<topo::MoeOp>(), *schedule = section<topo::ScheduleOp>();
+    if (fused && !listed && !automatic)
+      wrong(schedule, "fuse", "contradicting-keys",
+            "exchange = \"fused\" is fusion mega-moe, and fuse leaves it out",
+            "add \"mega-moe\", or write exchange = \"two-stage\"",
+            {{topo::location_of(moe, "exchange"), "exchange is \"fused\""}});
+    if (listed && exchange != "fused" && exchange != "auto")
+      wrong(schedule, "fuse", "contradicting-keys",
+            fmt::format("fusion mega-moe is the exchange in one kernel, and exchange is \"{}\"", exchange),
+            "leave mega-moe out, or write exchange = \"auto\"",
+            {{topo::location_of(moe, "exchange"), fmt::format("exchange is \"{}\"", exchange)}});
+    if (good && (fused || listed) && size("ep") > 1)
+      one_kernel_can(fused ? moe : schedule, fused ? "exchange" : "fuse");
+  }
+
+  void one_kernel_can(Operation *section, const char *key) {
     int64_t domain = domain_gpus(spec->machine);
     FailureOr<MeshView> view = view_mesh(module);
     if (failed(view)) {
@@ -162,8 +251,14 @@ private:
       return;
     }
     auto ep = view->groups.find("ep");
-    if (ep == view->groups.end() || in_one_domain(ep->second, domain))
+    if (ep == view->groups.end())
       return;
+    if (in_one_domain(ep->second, domain)) {
+      if (std::string why = mega_moe_obstacle(*spec, *view, module->hasAttr("topo.notes")); !why.empty())
+        wrong(section, key, "fused-types", "the fused exchange is one kernel, and " + why,
+              "write exchange = \"two-stage\"");
+      return;
+    }
     // The first rank that lies outside its group's domain; groups are alike, so it is near.
     const GroupLayout &group = ep->second;
     for (int64_t color = 0; color < std::min(group.count, max_table_ranks); ++color)
@@ -172,7 +267,7 @@ private:
         int64_t rank = rank_of(group, color, member);
         if (rank / domain == first / domain)
           continue;
-        wrong(section<topo::MoeOp>(), "exchange", "fused-across-domains",
+        wrong(section, key, "fused-across-domains",
               fmt::format("the fused exchange needs the ep group in one scale-up domain: domain {} of {} "
                           "GPUs holds rank {} of the group, rank {} lies outside",
                           first / domain, domain, first, rank),

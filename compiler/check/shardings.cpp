@@ -106,9 +106,17 @@ class CheckShardings : public impl::StepCheckShardingsBase<CheckShardings> {
     if (auto norm = dyn_cast<RmsNormOp>(op))
       return agree("the length of its gain", dim(norm.getGain(), 0),
                    norm.getDims() ? static_cast<int64_t>(*norm.getDims()) : dim(norm.getX(), 1));
-    if (auto ffn = dyn_cast<FfnOp>(op))
-      return agree("the width of its input", dim(ffn.getX(), 1), dim(ffn.getW13(), 2)) &&
-             agree("the inner width of w2", dim(ffn.getW2(), 1), dim(ffn.getW13(), 1));
+    if (auto up = dyn_cast<GateUpOp>(op))
+      return agree("the width of its input", dim(up.getX(), 1), dim(up.getW13(), 2)) &&
+             agree("the width of its result", dim(up.getH(), 1), 2 * dim(up.getW13(), 1));
+    if (auto act = dyn_cast<SwigluOp>(op))
+      return agree("the width of its input", dim(act.getH(), 1), 2 * dim(act.getA(), 1));
+    if (auto up = dyn_cast<ExpertGateUpOp>(op))
+      return agree("the width of its input", dim(up.getRows(), 1), dim(up.getW13(), 3)) &&
+             agree("the width of its result", dim(up.getH(), 1), 2 * dim(up.getW13(), 2));
+    if (auto down = dyn_cast<ExpertDownOp>(op))
+      return agree("the width of its input", dim(down.getA(), 1), dim(down.getW2(), 2)) &&
+             agree("the width of its result", dim(down.getOut(), 1), dim(down.getW2(), 1));
     if (auto attention = dyn_cast<AttentionOp>(op))
       return agree("the width of its query", dim(attention.getQ(), 1),
                    static_cast<int64_t>(attention.getHeads() * attention.getHeadDim()));
@@ -229,7 +237,7 @@ class CheckShardings : public impl::StepCheckShardingsBase<CheckShardings> {
       Axes by_expert = outside;
       by_expert.push_back(group);
       Sharding has = sharding_of(combine.getRows());
-      if (!has.partial.empty() || has.dims[0] != by_expert)
+      if (has.dims[0] != by_expert || !has.dims[1].empty())
         return wrong(op, combine.getRows(), "its operand", has, fmt::format("rows by expert over {}", group));
       auto arrived = combine.getTable().getDefiningOp<AwaitOp>();
       auto sent = arrived ? arrived.getPending().getDefiningOp<DispatchOp>() : DispatchOp();
@@ -237,12 +245,35 @@ class CheckShardings : public impl::StepCheckShardingsBase<CheckShardings> {
         topo::error(op->getLoc(), "no-dispatch") << label(op) << ": its table does not come from a dispatch";
         return false;
       }
-      if (result(0) != sharding_of(sent.getX()))
+      Sharding back = sharding_of(sent.getX());
+      back.partial = has.partial; // sums pass through: what moe_tp leaves partial stays so
+      if (result(0) != back)
         return wrong(op, op->getResult(0), "its result", result(0),
-                     to_string(sharding_of(sent.getX())) + ", as the dispatch sent it");
-      if (combine.getShared() && sharding_of(combine.getShared()) != result(0))
+                     to_string(back) + ", as the dispatch sent it");
+      if (combine.getShared() && (sharding_of(combine.getShared()) != back || !back.partial.empty()))
         return wrong(op, combine.getShared(), "the shared expert's output", sharding_of(combine.getShared()),
-                     to_string(result(0)));
+                     back.partial.empty() ? to_string(back) : "none: the combined rows are a partial sum");
+      return true;
+    }
+    if (auto exchange = dyn_cast<AllToAllOp>(op)) {
+      Sharding has = sharding_of(exchange.getX()), gives = result(0);
+      bool to_columns = exchange.getSplit() == "columns";
+      const Sharding &rows = to_columns ? has : gives, &columns = to_columns ? gives : has;
+      const Sharding by_columns{{outside, {group}}, {}};
+      if (columns != by_columns)
+        return wrong(op, exchange.getX(), to_columns ? "its result" : "its operand", columns,
+                     to_string(by_columns));
+      if (!rows.partial.empty() || !rows.dims[1].empty() || !view.covers_world(rows.dims[0]))
+        return wrong(op, exchange.getX(), to_columns ? "its operand" : "its result", rows,
+                     "whole rows that differ on every rank");
+      auto before = exchange.getGather() ? exchange.getGather().getDefiningOp<AllToAllOp>() : AllToAllOp();
+      if (to_columns != !exchange.getGather() ||
+          (!to_columns && (!before || before.getSplit() != "columns" || group_of(before) != group))) {
+        topo::error(op->getLoc(), "no-gather")
+            << label(op) << ": the way back to rows names the all_to_all to columns, over " << group
+            << ", whose row counts it undoes";
+        return false;
+      }
       return true;
     }
     if (auto fetch = dyn_cast<FetchOp>(op)) {

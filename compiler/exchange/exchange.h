@@ -30,6 +30,12 @@ public:
   // Undoes `gather` on a value that is partial over `group`: each rank its own rows of the sum.
   mlir::Value reduce_scatter(mlir::Location where, mlir::Value x, const std::string &group,
                              mlir::Value gather, const std::vector<std::string> &rows);
+  // Split by rows, over `group` too, to split by columns over `group`: all tokens of the group, one block of
+  // columns.
+  mlir::Value to_columns(mlir::Location where, mlir::Value x, const std::string &group);
+  // The way back. `gather` is the pending to_columns whose row counts it undoes.
+  mlir::Value to_rows(mlir::Location where, mlir::Value x, const std::string &group, mlir::Value gather,
+                      const std::vector<std::string> &rows);
   llvm::SmallVector<mlir::Value> await(mlir::Location where, mlir::Value pending);
 };
 

@@ -7,12 +7,15 @@
 //     [t, {}] partial [tp]       [t, {}]          all_reduce over tp
 //     [t, {}]                    [t + tp, {}]     slice_rows (local)
 //     [t + tp, {}]               [t, {}]          all_gather over tp
+//     [t + og, {}]               [t, {og}]        all_to_all over og, to columns
+//     [t, {og}]                  [t + og, {}]     all_to_all over og, back to rows
+//     [t, {}] partial [og]       [t + og, {}]     reduce_scatter over og
 //     tokens and split experts                    dispatch … combine, or all_gather … reduce_scatter
 //     (moe.cpp)
 //
 // A difference that no single collective mends is an error at the op that needs the other sharding.
 #include "compiler/exchange/exchange.h"
-#include "compiler/mesh/domain.h"
+#include "compiler/fuse/match.h"
 #include "compiler/passes.h"
 #include "dsl/topo/bridge.h"
 #include "dsl/topo/convert.h"
@@ -76,11 +79,37 @@ Value Exchange::reduce_scatter(Location where, Value x, const std::string &group
   return await(where, pending)[0];
 }
 
+Value Exchange::to_columns(Location where, Value x, const std::string &group) {
+  Sharding sharding{{mesh.outside(group), {group}}, {}};
+  auto type = with_sharding(cast<RankedTensorType>(x.getType()), sharding);
+  return await(where,
+               AllToAllOp::create(builder, where, PendingType::get(builder.getContext(), {type}),
+                                  symbol(builder, group), x, Value(), builder.getStringAttr("columns")))[0];
+}
+
+Value Exchange::to_rows(Location where, Value x, const std::string &group, Value gather,
+                        const std::vector<std::string> &rows) {
+  auto type = with_sharding(cast<RankedTensorType>(x.getType()), Sharding{{rows, {}}, {}});
+  return await(where,
+               AllToAllOp::create(builder, where, PendingType::get(builder.getContext(), {type}),
+                                  symbol(builder, group), x, gather, builder.getStringAttr("rows")))[0];
+}
+
 } // namespace step
 
 using namespace step;
 
 namespace {
+
+// The last all_to_all over `group` before `op` that brought its ranks' rows together: whose row counts a way
+// back undoes.
+Value last_to_columns(Operation *op, const std::string &group) {
+  for (Operation *before = op->getPrevNode(); before; before = before->getPrevNode())
+    if (auto exchange = dyn_cast<AllToAllOp>(before))
+      if (exchange.getGroup() == group && exchange.getSplit() == "columns")
+        return exchange.getPending();
+  return {};
+}
 
 class InsertExchange : public impl::StepInsertExchangeBase<InsertExchange> {
   void runOnOperation() override {
@@ -122,17 +151,17 @@ class InsertExchange : public impl::StepInsertExchangeBase<InsertExchange> {
     int64_t ep = mesh.size_of("ep");
     if (ep == 1 || *spec.moe.exchange != "auto" || module.getOps<topo::MoeOp>().empty())
       return;
-    int64_t domain = domain_gpus(spec.machine);
-    bool inside = in_one_domain(mesh.groups.at("ep"), domain);
-    InFlightDiagnostic said =
-        topo::remark(topo::location_of(*module.getOps<topo::MoeOp>().begin(), "exchange"), "exchange-choice")
-        << "exchange auto is two-stage: ";
-    if (inside)
-      said << "the ep group of " << ep
-           << " ranks lies in one scale-up domain, but the fused kernel is not built yet";
-    else
-      said << "the ep group of " << ep << " ranks spans scale-up domains of " << domain
-           << " GPUs, and the fused kernel needs one";
+    const std::vector<std::string> &fuse = *spec.schedule.fuse;
+    bool may = fuse == std::vector<std::string>{"auto"} || llvm::is_contained(fuse, "mega-moe");
+    std::string why =
+        may ? mega_moe_obstacle(spec, mesh, module->hasAttr("topo.notes")) : "fuse leaves mega-moe out";
+    topo::remark(topo::location_of(*module.getOps<topo::MoeOp>().begin(), "exchange"), "exchange-choice")
+        << (why.empty()
+                ? fmt::format("exchange auto is fused: the ep group of {} ranks lies in one scale-up domain, "
+                              "experts are {} and rows {}: one kernel a layer does it all, with fewer "
+                              "launches and bytes",
+                              ep, *spec.moe.expert_dtype, *spec.moe.dispatch_dtype)
+                : "exchange auto is two-stage: " + why);
   }
 
   // Rows of a table that is cut over enp come from their owners.
@@ -151,6 +180,29 @@ class InsertExchange : public impl::StepInsertExchangeBase<InsertExchange> {
     return success();
   }
 
+  // Output groups: the split moves to columns, and back as rows or as a scattered sum.
+  static Value through_columns(Exchange &exchange, Operation *op, Value x, const Sharding &has,
+                               const Sharding &need) {
+    const MeshView &mesh = exchange.mesh;
+    if (has.dims.size() != 2 || need.dims.size() != 2 || !need.partial.empty())
+      return {};
+    bool apart = mesh.covers_world(has.dims[0]), back = mesh.covers_world(need.dims[0]);
+    const std::vector<std::string> &columns = has.dims[1], &wanted = need.dims[1], &sum = has.partial;
+    if (apart && columns.empty() && sum.empty() && wanted.size() == 1 &&
+        need.dims[0] == mesh.outside(wanted.front()))
+      return exchange.to_columns(op->getLoc(), x, wanted.front());
+    bool from_columns = columns.size() == 1 && wanted.empty() && sum.empty();
+    bool from_sum = columns.empty() && wanted.empty() && sum.size() == 1;
+    if (!back || (!from_columns && !from_sum))
+      return {};
+    const std::string &group = from_columns ? columns.front() : sum.front();
+    Value gather = has.dims[0] == mesh.outside(group) ? last_to_columns(op, group) : Value();
+    if (!gather)
+      return {};
+    return from_columns ? exchange.to_rows(op->getLoc(), x, group, gather, need.dims[0])
+                        : exchange.reduce_scatter(op->getLoc(), x, group, gather, need.dims[0]);
+  }
+
   LogicalResult mend(Exchange &exchange, Operation *op, unsigned idx) {
     std::optional<Sharding> need = needed(op, idx, exchange.mesh);
     if (!need)
@@ -159,6 +211,10 @@ class InsertExchange : public impl::StepInsertExchangeBase<InsertExchange> {
     Sharding has = sharding_of(x);
     if (has == *need)
       return success();
+    if (Value moved = through_columns(exchange, op, x, has, *need)) {
+      op->setOperand(idx, moved);
+      return success();
+    }
     bool same_dims = has.dims == need->dims;
     if (same_dims && has.partial.size() == 1 && need->partial.empty()) {
       Value summed = exchange.all_reduce(op->getLoc(), x, has.partial.front());

@@ -6,6 +6,7 @@
 //     all_gather      (p−1) · own part        reduce_scatter   (p−1)/p · S
 //     dispatch        T · d · (p−1)/p · row   d = expected distinct ranks of a token's experts
 //     combine         the same rows back      fetch            rows asked of others, and ids there
+//     all_to_all      (p−1)/p · S
 //     vote            8 bytes
 //
 // A row of dispatch: hidden values, one float scale for each 128 of them in fp8, and 16 bytes of routing.
@@ -61,8 +62,11 @@ void classify(Operation *op, LedgerLine &line) {
   } else if (isa<FetchOp>(op)) {
     line.where = "Engram fetch";
     line.category = "fetch";
+  } else if (isa<AllGatherOp>(op) && line.group == "cp") {
+    line.where = name == "exit" ? "hidden states at exit" : "key gather";
+    line.category = "context";
   } else if (name.find(".attn") != std::string::npos) {
-    line.where = "after attention";
+    line.where = line.group == "og" ? "output groups" : "after attention";
     line.category = "dense";
   } else if (name.find(".mlp") != std::string::npos) {
     line.where = "after dense MLP";
@@ -115,7 +119,7 @@ LedgerLine ledger_line(Operation *op, const TopologySpec &spec, const MeshView &
           .Case<VoteOp>([](auto) { return int64_t{8}; })
           .Case<AllReduceOp>(
               [&](auto reduce) { return 2 * share(local_bytes(reduce.getX().getType(), mesh), p); })
-          .Case<ReduceScatterOp>(
+          .Case<ReduceScatterOp, AllToAllOp>(
               [&](auto scatter) { return share(local_bytes(scatter.getX().getType(), mesh), p); })
           .Case<AllGatherOp>([&](auto gather) {
             int64_t bytes = 0;
@@ -150,6 +154,38 @@ LedgerLine ledger_line(Operation *op, const TopologySpec &spec, const MeshView &
   return line;
 }
 
+// At load: one collective warms each communicator, Engram scales (a byte for each 32 values) are gathered
+// whole, and the ranks agree on how many pages of KV all of them have.
+static std::vector<LedgerLine> load_lines(ModuleOp module, const TopologySpec &spec, const MeshView &mesh) {
+  std::vector<LedgerLine> lines;
+  auto add = [&](const std::string &op, const std::string &group, const std::string &where, int64_t bytes) {
+    LedgerLine line;
+    line.op = op;
+    line.group = group;
+    line.ranks = mesh.size_of(group);
+    line.bytes_per_rank = bytes;
+    line.where = where;
+    line.category = "load";
+    price(line, spec, mesh);
+    lines.push_back(std::move(line));
+  };
+  bool world = false;
+  for (topo::CommOp comm : module.getOps<topo::CommOp>()) {
+    add("warm_up", comm.getGroup().str(), "warm-up of a communicator", 8);
+    for (Attribute role : comm.getRoles())
+      world |= cast<StringAttr>(role).getValue() == "world";
+  }
+  for (ProgramOp program : module.getOps<ProgramOp>())
+    for (FetchOp fetch : program.getOps<FetchOp>()) {
+      auto table = cast<RankedTensorType>(fetch.getTable().getType());
+      int64_t part = local_shape(table, mesh)[0] * ((table.getDimSize(1) + 31) / 32);
+      add("gather_scales", group_of(fetch), "Engram scales", part * (mesh.size_of(group_of(fetch)) - 1));
+    }
+  if (world)
+    add("kv_blocks", "world", "KV pages that all ranks have", 8);
+  return lines;
+}
+
 Ledger ledger_of(ModuleOp module, const TopologySpec &spec, const MeshView &mesh) {
   Ledger ledger;
   int64_t physical = static_cast<int64_t>((*module.getOps<topo::SizesOp>().begin()).getPhysical());
@@ -163,6 +199,7 @@ Ledger ledger_of(ModuleOp module, const TopologySpec &spec, const MeshView &mesh
       (line.category == "dense"      ? ledger.per_layer_dense
        : line.category == "exchange" ? ledger.exchange
        : line.category == "control"  ? ledger.control
+       : line.category == "context"  ? ledger.context
                                      : ledger.fetch) += 1;
       auto same = [&](const LedgerLine &other) {
         return other.op == line.op && other.group == line.group &&
@@ -175,6 +212,7 @@ Ledger ledger_of(ModuleOp module, const TopologySpec &spec, const MeshView &mesh
       else
         ++found->times;
     }
+  ledger.load = load_lines(module, spec, mesh);
   return ledger;
 }
 

@@ -22,16 +22,17 @@ struct LedgerLine {
   int64_t times = 1;
   bool blocking = true;    // nothing runs between its issue and its await
   std::string where;       // "MoE exchange", "after attention", "liveness", …
-  std::string category;    // dense | exchange | control | fetch
+  std::string category;    // dense | exchange | control | fetch | context | load
   double predicted_us = 0; // each time
   std::string price;       // "3.0 µs + 1.2 MB / 50 GB/s (ib400)"
 };
 
 struct Ledger {
-  std::vector<LedgerLine> lines;
+  std::vector<LedgerLine> lines; // of a step
+  std::vector<LedgerLine> load;  // once, before the first
   int64_t per_layer_dense =
       0; // collectives of the dense path (attention, dense MLP, shared expert) of all layers
-  int64_t exchange = 0, control = 0, fetch = 0, count = 0;
+  int64_t exchange = 0, control = 0, fetch = 0, context = 0, count = 0;
   int64_t bytes_per_rank = 0;
 };
 

@@ -23,6 +23,13 @@ namespace paratope {
 
 using namespace step;
 
+// Gathered keys have room of their own, sized by what a rank may hold at most.
+const char *arena_of(Operation *collective) {
+  bool keys = isa<AllGatherOp>(collective) && group_of(collective) == "cp" &&
+              name_of(collective).find(".attn") != std::string::npos;
+  return keys ? "gather" : "exchange";
+}
+
 int64_t device_element_bytes(Type element) {
   return std::max<int64_t>(1, element.getIntOrFloatBitWidth() / 8);
 }
@@ -89,7 +96,7 @@ Operation *last_use(Value value, Operation *made_by) {
 } // namespace
 
 FailureOr<Placement> place_buffers(ProgramOp program, const MeshView &mesh,
-                                   const std::function<int64_t(Type)> &element_bytes) {
+                                   const std::function<int64_t(Type)> &element_bytes, bool kernels) {
   Placement placement;
   llvm::DenseMap<Operation *, SmallVector<size_t>> starts, ends;
   for (Operation &op : program.getBody().front()) {
@@ -97,14 +104,14 @@ FailureOr<Placement> place_buffers(ProgramOp program, const MeshView &mesh,
       continue;
     for (Value value : op.getResults()) {
       auto type = dyn_cast<RankedTensorType>(value.getType());
-      if (!type)
+      if (!type || (kernels && is_internal(value)))
         continue;
       PlacedBuffer buffer;
       buffer.value = value;
       Operation *start = &op;
       if (auto await = dyn_cast<AwaitOp>(op)) {
         start = await.getPending().getDefiningOp();
-        buffer.arena = "exchange";
+        buffer.arena = arena_of(start);
       } else {
         buffer.arena = "activation";
       }
@@ -153,7 +160,7 @@ class Place : public impl::StepPlaceBase<Place> {
       return signalPassFailure();
     Builder builder(&getContext());
     for (ProgramOp program : module.getOps<ProgramOp>()) {
-      FailureOr<Placement> placement = place_buffers(program, *mesh, host_element_bytes);
+      FailureOr<Placement> placement = place_buffers(program, *mesh, host_element_bytes, false);
       if (failed(placement))
         return signalPassFailure();
       llvm::MapVector<Operation *, SmallVector<int64_t>> offsets;

@@ -32,6 +32,11 @@ namespace paratope {
 
 namespace {
 
+// What one engine brings to a step.
+struct Batch {
+  int64_t sequences = 0, tokens = 0, mirror = 0;
+};
+
 class DeriveSizes : public impl::TopoDeriveSizesBase<DeriveSizes> {
   void runOnOperation() override {
     ModuleOp module = getOperation();
@@ -49,6 +54,8 @@ class DeriveSizes : public impl::TopoDeriveSizesBase<DeriveSizes> {
   LogicalResult resolve_axes(topo::MeshOp mesh);
   FailureOr<int64_t> resolve_world(topo::MeshOp mesh);
   FailureOr<int64_t> product(topo::MeshOp mesh, ArrayRef<Attribute> names, StringRef of);
+  FailureOr<Batch> engine_batch(topo::MeshOp mesh, ModuleOp module, const TopologySpec &spec,
+                                int64_t engine_ranks, int64_t cp, int64_t engines);
   FailureOr<std::vector<int64_t>> place(ModuleOp module, const TopologySpec &spec, const ExpertCounts &counts,
                                         int64_t world);
 
@@ -182,6 +189,46 @@ FailureOr<std::vector<int64_t>> DeriveSizes::place(ModuleOp module, const Topolo
   return *slots;
 }
 
+// The most that one engine brings to a step: sequences, their tokens, and the rows of a rank under cp, whose
+// blocks of ⌈length/(2·cp)⌉ come in pairs.
+FailureOr<Batch> DeriveSizes::engine_batch(topo::MeshOp mesh, ModuleOp module, const TopologySpec &spec,
+                                           int64_t engine_ranks, int64_t cp, int64_t engines) {
+  const WorkloadSpec &workload = spec.workload;
+  constexpr int64_t most = int64_t{1} << 40;
+  Batch batch;
+  bool prefill = *workload.phase == "prefill", fits = true;
+  if (prefill) {
+    for (const std::vector<int64_t> &prompts : *workload.prompt_lengths) {
+      Batch one{static_cast<int64_t>(prompts.size()), 0, 0};
+      for (int64_t length : prompts) {
+        one.tokens += length;
+        one.mirror += 2 * ((length + 2 * cp - 1) / (2 * cp));
+      }
+      batch.sequences = std::max(batch.sequences, one.sequences);
+      batch.tokens = std::max(batch.tokens, one.tokens);
+      batch.mirror = std::max(batch.mirror, one.mirror);
+    }
+  } else {
+    for (int64_t count : *workload.tokens_per_rank)
+      batch.tokens = std::max(batch.tokens, count);
+    fits = !__builtin_mul_overflow(batch.tokens, engine_ranks, &batch.tokens);
+    batch.sequences = batch.tokens;
+  }
+  // An engine without work brings one token that is thrown away.
+  batch.sequences = std::max<int64_t>(batch.sequences, 1);
+  batch.tokens = std::max<int64_t>(batch.tokens, prefill ? 1 : engine_ranks);
+  batch.mirror = std::max<int64_t>(batch.mirror, 2);
+  int64_t total = 0;
+  if (fits && !__builtin_mul_overflow(std::max(batch.tokens, batch.mirror * cp), engines, &total) &&
+      total <= most)
+    return batch;
+  Operation *at = module.getOps<topo::WorkloadOp>().empty()
+                      ? mesh.getOperation()
+                      : (*module.getOps<topo::WorkloadOp>().begin()).getOperation();
+  return topo::error(topo::location_of(at, prefill ? "prompt_lengths" : "tokens_per_rank"), "overflow")
+         << batch.tokens << " tokens an engine on " << engines << " engines are more than 2^40 tokens a step";
+}
+
 LogicalResult DeriveSizes::derive(topo::MeshOp mesh, ModuleOp module, const TopologySpec &spec) {
   if (failed(resolve_axes(mesh)))
     return failure();
@@ -205,19 +252,15 @@ LogicalResult DeriveSizes::derive(topo::MeshOp mesh, ModuleOp module, const Topo
   int64_t engines = *world / engine_ranks;
   StringRef engine_group = tp > 1 ? "tp" : cp > 1 ? "cp" : "";
 
-  // The most tokens one engine brings to a step.
-  int64_t tokens = 0;
-  for (int64_t count : *spec.workload.tokens_per_rank)
-    tokens = std::max(tokens, count);
-  int64_t engine_tokens = 0, total = 0;
-  if (__builtin_mul_overflow(std::max<int64_t>(tokens, 1), engine_ranks, &engine_tokens) ||
-      __builtin_mul_overflow(engine_tokens, engines, &total) || total > (int64_t{1} << 40)) {
-    Operation *workload = module.getOps<topo::WorkloadOp>().empty()
-                              ? mesh.getOperation()
-                              : (*module.getOps<topo::WorkloadOp>().begin()).getOperation();
-    return topo::error(topo::location_of(workload, "tokens_per_rank"), "overflow")
-           << tokens << " tokens a rank on " << *world << " ranks are more than 2^40 tokens a step";
-  }
+  // Ranks beyond dp·cp·tp that enp asks for: replicas, or holders of table rows.
+  int64_t serving = *world, team = 1;
+  if (*spec.engram.extra_ranks == "table-only" && !spec.model.engram.layers->empty() &&
+      !__builtin_mul_overflow(engine_ranks, dp, &team))
+    serving = std::min(serving, team);
+
+  FailureOr<Batch> batch = engine_batch(mesh, module, spec, engine_ranks, cp, engines);
+  if (failed(batch))
+    return failure();
 
   ExpertCounts counts;
   std::vector<int64_t> slots;
@@ -235,9 +278,17 @@ LogicalResult DeriveSizes::derive(topo::MeshOp mesh, ModuleOp module, const Topo
   }
   OpBuilder builder = OpBuilder::atBlockEnd(module.getBody());
   builder.setInsertionPointAfter(mesh);
-  topo::SizesOp::create(builder, mesh.getLoc(), *world, engines, std::max<int64_t>(1, engines / dp),
-                        engine_tokens, counts.logical, counts.extra, counts.physical, counts.local, slots,
-                        engine_group);
+  auto only_if = [&](bool wanted, int64_t value) {
+    return wanted ? builder.getI64IntegerAttr(value) : IntegerAttr();
+  };
+  auto count = [&](int64_t value) { return builder.getI64IntegerAttr(value); };
+  topo::SizesOp::create(builder, mesh.getLoc(), count(*world), count(engines),
+                        count(std::max<int64_t>(1, serving / engine_ranks / dp)), count(batch->tokens),
+                        count(counts.logical), count(counts.extra), count(counts.physical),
+                        count(counts.local), builder.getDenseI64ArrayAttr(slots),
+                        builder.getStringAttr(engine_group), only_if(serving < *world, serving),
+                        only_if(*spec.workload.phase == "prefill", batch->sequences),
+                        only_if(cp > 1 && *spec.workload.phase == "prefill", batch->mirror));
   return success();
 }
 

@@ -84,6 +84,23 @@ class Tiny : public impl::TopoTinyBase<Tiny> {
     }
     if (most > 8)
       notes.push_back(fmt::format("tokens_per_rank {} -> 8", most));
+    int64_t longest = 0;
+    for (std::vector<int64_t> &prompts : workload.prompt_lengths.value)
+      for (int64_t &length : prompts) {
+        longest = std::max(longest, length);
+        if (length > 24)
+          length = 16 + length % 9; // prompts stay ragged
+      }
+    if (longest > 24)
+      notes.push_back(fmt::format("prompts of up to {} -> 16 to 24 tokens", longest));
+    int64_t oldest = 0;
+    for (int64_t &history : workload.history_lengths.value) {
+      oldest = std::max(oldest, history);
+      if (history > 24)
+        history = 24 - history % 2; // the same parity: a pair of keys stays open or closed
+    }
+    if (oldest > 24)
+      notes.push_back(fmt::format("histories of up to {} -> 24 tokens", oldest));
     if (*workload.context > 48) {
       int64_t shrunk =
           48 - (*workload.context % 2 == 0 ? 0 : 1); // keep its parity: a pair of keys stays open or closed

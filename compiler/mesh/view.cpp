@@ -119,6 +119,38 @@ static void report_pattern_error(topo::GroupOp group, topo::MeshOp mesh, const P
     topo::set_fix(reported, found.fix);
 }
 
+// The closed form of sum(rank) div `by`, where one exists: `by` must fall between two of its digits, or
+// inside one that it divides.
+static std::optional<DigitSum> divided(const DigitSum &sum, int64_t by) {
+  DigitSum result;
+  for (int64_t value : sum.table)
+    result.table.push_back(value / by);
+  for (const Digit &digit : sum.digits) {
+    if (digit.mul % by == 0)
+      result.digits.push_back({digit.div, digit.mod, digit.mul / by});
+    else if (by % digit.mul == 0 && (digit.mod * digit.mul) % by == 0) // some of its values, or none, remain
+      result.digits.push_back({digit.div * (by / digit.mul), digit.mod * digit.mul / by, 1});
+    else if (by % (digit.mod * digit.mul) != 0)
+      return std::nullopt;
+  }
+  return canonical(result);
+}
+
+// Grouped-query attention under more ranks of tp than there are kv heads: axis "tp-kv" of one block a head,
+// and the ranks of one block hold the same head.
+static void add_kv_heads_axis(ModuleOp module, MeshView &view) {
+  auto models = module.getOps<topo::ModelOp>();
+  if (models.empty() || !view.has_axis("tp"))
+    return;
+  auto attention = (*models.begin()).getFields().getAs<DictionaryAttr>("attention");
+  auto kv_heads = attention ? attention.getAs<IntegerAttr>("kv_heads") : IntegerAttr();
+  const ShardAxis tp = view.axis("tp");
+  if (!kv_heads || kv_heads.getInt() < 2 || tp.size <= kv_heads.getInt() || tp.size % kv_heads.getInt() != 0)
+    return;
+  if (std::optional<DigitSum> block = divided(tp.block, tp.size / kv_heads.getInt()))
+    view.axes.push_back({"tp-kv", kv_heads.getInt(), *block});
+}
+
 FailureOr<MeshView> view_mesh(ModuleOp module) {
   MeshView view;
   auto meshes = module.getOps<topo::MeshOp>();
@@ -203,6 +235,10 @@ FailureOr<MeshView> view_mesh(ModuleOp module) {
       view.engine_axes = {axis};
     }
   }
+  view.token_axes = view.engine_axes;
+  if (view.has_axis("cp"))
+    view.token_axes.push_back("cp");
+  add_kv_heads_axis(module, view);
   return view;
 }
 

@@ -37,6 +37,9 @@ public:
   std::vector<std::string> outside(const std::string &group) const;
   // Axes that number the engines: {} when there is one. An engine's ranks hold the same tokens.
   std::vector<std::string> engine_axes;
+  // Where a token lives between sublayers: the engine, and under cp the rank that has its block of the
+  // prompt.
+  std::vector<std::string> token_axes;
 
   // Whether the axes number ranks apart: no two of them split the same ranks the same way.
   bool independent(const std::vector<std::string> &names) const;

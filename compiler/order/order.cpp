@@ -7,7 +7,12 @@
 //     exchange           └─ dispatch ───────────┘            └─ combine ─┘
 //     control    vote: liveness, off the data path
 //
+// Kernels stay whole: a collective that is a part of one is issued where its kernel stands, and takes the
+// kernel to its stream.
+//
 // The order of collectives against each other never changes: every rank issues them alike.
+#include <set>
+
 #include "mlir/IR/Builders.h"
 
 #include "compiler/passes.h"
@@ -39,14 +44,19 @@ class Order : public impl::StepOrderBase<Order> {
         issue_early(program);
         await_late(program);
       }
+      std::set<int64_t> sending; // kernels that issue a collective
+      for (Operation &op : program.getBody().front())
+        if (std::optional<int64_t> kernel = kernel_of(&op); kernel && is_collective(&op))
+          sending.insert(*kernel);
       Builder builder(&getContext());
       for (Operation &op : program.getBody().front()) {
         if (isa<WeightOp, ResultOp>(op))
           continue;
-        StringRef stream = isa<VoteOp>(op)      ? "control"
-                           : isa<FetchOp>(op)   ? "prefetch"
-                           : is_collective(&op) ? "exchange"
-                                                : "compute";
+        bool sends = is_collective(&op) || (kernel_of(&op) && sending.count(*kernel_of(&op)));
+        StringRef stream = isa<VoteOp>(op)    ? "control"
+                           : isa<FetchOp>(op) ? "prefetch"
+                           : sends            ? "exchange"
+                                              : "compute";
         op.setAttr("stream", builder.getStringAttr(stream));
       }
     }
@@ -58,14 +68,20 @@ class Order : public impl::StepOrderBase<Order> {
     for (Operation &op : program.getBody().front())
       if (is_collective(&op) && !isa<VoteOp>(op))
         collectives.push_back(&op);
+    // The end of the kernel that an op is a part of.
+    auto end_of = [](Operation *op) {
+      while (kernel_of(op) && op->getNextNode() && kernel_of(op->getNextNode()) == kernel_of(op))
+        op = op->getNextNode();
+      return op;
+    };
     llvm::StringMap<Operation *> last_on;
     for (Operation *op : collectives) {
       Operation *after = last_on.lookup(group_of(op));
       for (Value operand : op->getOperands())
         if (Operation *def = operand.getDefiningOp(); def && (!after || after->isBeforeInBlock(def)))
           after = def;
-      if (after && after->getNextNode() != op && after->isBeforeInBlock(op))
-        op->moveAfter(after);
+      if (after && !kernel_of(op) && end_of(after)->getNextNode() != op && end_of(after)->isBeforeInBlock(op))
+        op->moveAfter(end_of(after));
       last_on[group_of(op)] = op;
     }
   }
@@ -79,7 +95,11 @@ class Order : public impl::StepOrderBase<Order> {
         for (Operation *user : value.getUsers())
           if (!first || user->isBeforeInBlock(first))
             first = user;
-      if (first && await->getNextNode() != first)
+      if (!first || kernel_of(await))
+        continue;
+      while (kernel_of(first) && kernel_of(first->getPrevNode()) == kernel_of(first))
+        first = first->getPrevNode();
+      if (await->getNextNode() != first)
         await->moveBefore(first);
     }
   }

@@ -11,6 +11,7 @@
 #include "compiler/memory/bill.h"
 #include "compiler/memory/place.h"
 #include "compiler/step/shardings.h"
+#include "dsl/spec/check.h"
 #include "dsl/topo/bridge.h"
 #include "dsl/topo/convert.h"
 #include "runtime/plan/check.h"
@@ -50,6 +51,7 @@ public:
       if (failed(one(op)))
         return failure();
     streams_wait();
+    load();
     ledger();
     return success();
   }
@@ -73,9 +75,15 @@ private:
     model();
     int64_t engine_ranks = mesh.world / static_cast<int64_t>(sizes.getEngines());
     plan->workload.phase = *spec.workload.phase;
-    for (int64_t tokens : *spec.workload.tokens_per_rank)
-      plan->workload.engine_tokens.push_back(tokens * engine_ranks);
-    plan->workload.context = *spec.workload.context;
+    if (plan->workload.phase == "prefill") {
+      plan->workload.engine_prompts = *spec.workload.prompt_lengths;
+      plan->workload.history = *spec.workload.history_lengths;
+    } else {
+      for (int64_t tokens : *spec.workload.tokens_per_rank)
+        plan->workload.engine_tokens.push_back(tokens * engine_ranks);
+      plan->workload.context = *spec.workload.context;
+    }
+    plan->serving_ranks = sizes.getServing() ? static_cast<int64_t>(*sizes.getServing()) : 0;
     const RoutingSpec &routing = spec.workload.routing;
     plan->workload.routing = {*routing.kind,   *routing.s,    *routing.alpha,
                               *routing.expert, *routing.seed, *routing.file};
@@ -104,6 +112,7 @@ private:
     const ModelSpec &from = spec.model;
     plan::Model &to = plan->model;
     to.name = *from.name;
+    to.weights = placed_weights(from);
     to.hidden = *from.hidden;
     to.layers = *from.layers;
     to.vocab = *from.vocab;
@@ -205,8 +214,8 @@ private:
     for (size_t dim = 0; dim < sharding.dims.size(); ++dim)
       for (const std::string &axis : sharding.dims[dim])
         weight.splits.push_back({static_cast<int64_t>(dim), axis, op.getSlots() && dim == 0});
-    if (op.getSlots() && weight.splits.empty()) // every slot is here
-      weight.splits.push_back({0, "ep", true});
+    if (op.getSlots() && sharding.dims[0].empty()) // every slot is here
+      weight.splits.insert(weight.splits.begin(), {0, "ep", true});
     weight_ids[op.getValue()] = weight.id;
     plan->weights.push_back(std::move(weight));
   }
@@ -255,7 +264,7 @@ private:
       for (Operation *user : op.getResult(0).getUsers())
         if (auto waiter = dyn_cast<AwaitOp>(user))
           for (OpResult value : waiter->getResults()) {
-            make_buffer(value, waiter, "exchange", fmt::format("{}.{}", inst.name, inst.op));
+            make_buffer(value, waiter, arena_of(&op), fmt::format("{}.{}", inst.name, inst.op));
             inst.outputs.push_back(buffer_of(value));
           }
     } else {
@@ -269,10 +278,21 @@ private:
       inst.numbers["table"] = static_cast<double>(llvm::find(layers, inst.layer) - layers.begin());
       inst.numbers["rows_per_part"] =
           static_cast<double>(local_shape(cast<RankedTensorType>(fetch.getTable().getType()), mesh)[0]);
+      inst.words["storage"] = *spec.engram.storage;
+      fetches.push_back(inst);
     }
-    if (auto scatter = dyn_cast<ReduceScatterOp>(op))
-      inst.numbers["of"] = static_cast<double>(instruction_of.at(scatter.getGather().getDefiningOp()));
+    Value undone = isa<ReduceScatterOp>(op) ? cast<ReduceScatterOp>(op).getGather()
+                   : isa<AllToAllOp>(op)    ? cast<AllToAllOp>(op).getGather()
+                                            : Value();
+    if (undone)
+      inst.numbers["of"] = static_cast<double>(instruction_of.at(undone.getDefiningOp()));
     instruction_of[&op] = inst.id;
+    if (auto fusion = op.getAttrOfType<StringAttr>("fusion")) {
+      if (kernel != kernel_of(&op))
+        plan->kernels.push_back({fusion.str(), inst.id, 0});
+      ++plan->kernels.back().count;
+    }
+    kernel = kernel_of(&op);
     locations.push_back(op.getLoc());
     plan->instructions.push_back(std::move(inst));
     return success();
@@ -303,25 +323,58 @@ private:
       Sharding sharding = sharding_of(op.getOperand(0));
       for (const std::string &axis : sharding.dims[1])
         inst.numbers["heads"] /= static_cast<double>(mesh.axis(axis).size);
+      if (isa<AttentionOp>(op) && inst.numbers["kv_heads"] > 1)
+        for (const std::string &axis : sharding.dims[1])
+          inst.numbers["kv_heads"] =
+              std::max(1.0, inst.numbers["kv_heads"] / static_cast<double>(mesh.axis(axis).size));
     }
   }
 
-  // A collective on another stream starts when the instructions that made its operands are done.
+  // An instruction starts when those of other streams that made its operands are done; an await is one of the
+  // stream it stands on.
   void streams_wait() {
     std::map<int64_t, int64_t> made_by; // buffer → instruction
     for (plan::Instruction &inst : plan->instructions) {
-      if (inst.stream != "compute")
-        for (int64_t input : inst.inputs)
-          if (auto found = made_by.find(input);
-              found != made_by.end() && !llvm::is_contained(inst.waits, found->second))
+      for (int64_t input : inst.inputs)
+        if (auto found = made_by.find(input); found != made_by.end())
+          if (plan->instructions[static_cast<size_t>(found->second)].stream != inst.stream &&
+              !llvm::is_contained(inst.waits, found->second))
             inst.waits.push_back(found->second);
       for (int64_t output : inst.outputs)
         made_by[output] = inst.id;
     }
   }
 
+  // Before the first step: every communicator is warmed, since one that is built lazily first shows in the
+  // middle of a step; Engram scales reach every rank; ranks agree on the pages of KV they all have.
+  void load() {
+    auto issue = [&](const std::string &op, const std::string &name, int64_t comm) -> plan::Instruction & {
+      plan::Instruction inst;
+      inst.id = static_cast<int64_t>(plan->load.size());
+      inst.op = op;
+      inst.name = name;
+      inst.comm = comm;
+      inst.numbers["async"] = 0;
+      inst.stream = "control";
+      plan->load.push_back(std::move(inst));
+      return plan->load.back();
+    };
+    for (const plan::Communicator &comm : plan->communicators)
+      issue("warm_up", comm.groups.front(), comm.id);
+    for (const plan::Instruction &fetch : fetches) {
+      plan::Instruction &scales = issue("gather_scales", fetch.name, fetch.comm);
+      scales.layer = fetch.layer;
+      scales.numbers["table"] = fetch.numbers.at("table");
+      scales.numbers["rows_per_part"] = fetch.numbers.at("rows_per_part");
+      scales.where = fetch.where;
+    }
+    if (auto world = comm_of.find("world"); world != comm_of.end())
+      issue("kv_blocks", "world", world->second);
+  }
+
   void ledger() {
     Ledger read = ledger_of(module, spec, mesh);
+    read.lines.insert(read.lines.end(), read.load.begin(), read.load.end());
     for (const LedgerLine &line : read.lines)
       plan->ledger.push_back({line.op, line.group, comm_of.at(line.group), line.ranks, line.bytes_per_rank,
                               line.times, line.blocking, line.where, line.category, line.predicted_us});
@@ -336,6 +389,8 @@ private:
   std::map<std::string, int64_t> comm_of;
   llvm::DenseMap<Value, int64_t> buffer_ids, weight_ids;
   llvm::DenseMap<Operation *, int64_t> instruction_of;
+  std::vector<plan::Instruction> fetches;
+  std::optional<int64_t> kernel; // of the instruction before
 
 public:
   std::vector<Location> locations; // of each instruction

@@ -2,7 +2,7 @@
 //
 // The `step` dialect: one forward step of every rank as SSA on tensors whose types say how they are split.
 // Shapes are global; #topo.shard tells what a rank holds. A value of the wrong sharding cannot reach an op:
-// only a collective changes a sharding (compiler/step/rules.h has the rule of each op).
+// only a collective changes a sharding (compiler/step/shardings.h has the rule of each op).
 
 #ifndef PARATOPE_STEP_OPS
 #define PARATOPE_STEP_OPS
@@ -81,6 +81,20 @@ def Step_BatchOp : Step_ComputeOp<"batch", "this engine's tokens: ids and positi
     (ins), (outs T:$ids, T:$positions)> {
   let assemblyFormat = "attr-dict `:` functional-type(operands, results)";
 }
+def Step_MirrorPickOp : Step_ComputeOp<"mirror_pick",
+    "context parallelism's entry: this rank's blocks of every prompt, in mirror order",
+    (ins Variadic<T>:$flat, StrAttr:$axis), (outs Variadic<T>:$mine),
+    [{
+    Of each prompt's 2·cp blocks rank r takes block r, then block 2·cp−1−r; rows that fall behind a prompt's end are padding.
+    ```mlir
+    %i, %p = step.mirror_pick %ids, %positions {axis = "cp"} : (tensor<20xi32, #topo.shard<[{"dp"} ]>>, …) -> (tensor<24xi32, #topo.shard<[{"dp", "cp"} ]>>, …)
+    ```
+    }]>;
+def Step_MirrorRestoreOp : Step_ComputeOp<"mirror_restore",
+    "gathered mirror rows back in the order of the prompts, padding dropped",
+    (ins T:$gathered, StrAttr:$axis), (outs T:$flat)>;
+def Step_LastTokenOp : Step_ComputeOp<"last_token", "each prompt's last token, whose logits give the next id",
+    (ins T:$x), (outs T:$y)>;
 def Step_EmbedOp : Step_ComputeOp<"embed", "rows of the embedding table",
     (ins T:$ids, T:$table), (outs T:$x)>;
 def Step_HcExpandOp : Step_ComputeOp<"hc_expand", "the residual as n equal streams (hyper-connections)",
@@ -115,8 +129,10 @@ def Step_HeadConcatOp : Step_ComputeOp<"head_concat", "per head: a's dims, then 
     (ins T:$a, T:$b, I64Attr:$heads, I64Attr:$x_offset, I64Attr:$x_head), (outs T:$y)>;
 def Step_OGroupProjOp : Step_ComputeOp<"o_group_proj", "each output group's low-rank projection",
     (ins T:$o, T:$wo_a, I64Attr:$groups), (outs T:$r)>;
-def Step_FfnOp : Step_ComputeOp<"ffn", "(silu(x·W1ᵀ)·(x·W3ᵀ))·W2ᵀ: dense MLP or shared expert",
-    (ins T:$x, T:$w13, T:$w2, F64Attr:$limit), (outs T:$y)>;
+def Step_GateUpOp : Step_ComputeOp<"gate_up", "the gate and up projections of a dense MLP or shared expert, side by side",
+    (ins T:$x, T:$w13), (outs T:$h)>;
+def Step_SwigluOp : Step_ComputeOp<"swiglu", "silu(g)·u of gate and up, clamped by `limit` where it is above 0",
+    (ins T:$h, F64Attr:$limit), (outs T:$a)>;
 def Step_GateOp : Step_ComputeOp<"gate", "scores, the chosen experts and their weights",
     (ins T:$x, T:$wg, T:$bias, I64Attr:$layer, StrAttr:$score, I64Attr:$top_k, F64Attr:$scaling, I64Attr:$normalise, I64Attr:$groups,
          I64Attr:$top_groups), (outs T:$idx, T:$weights)>;
@@ -126,8 +142,12 @@ def Step_RoutedExpertsOp : Step_ComputeOp<"routed_experts",
     [{
     As the step is built this op takes tokens where they are; exchange insertion brings tokens and experts together.
     }]>;
-def Step_ExpertFfnOp : Step_ComputeOp<"expert_ffn", "rows that lie with their experts through those experts",
-    (ins T:$rows, T:$table, T:$w13, T:$w2, F64Attr:$limit), (outs T:$out)>;
+def Step_ExpertGateUpOp : Step_ComputeOp<"expert_gate_up",
+    "gate and up projections of rows that lie with their experts (a grouped GEMM)",
+    (ins T:$rows, T:$table, T:$w13), (outs T:$h)>;
+def Step_ExpertDownOp : Step_ComputeOp<"expert_down",
+    "down projection of rows that lie with their experts (a grouped GEMM)",
+    (ins T:$a, T:$table, T:$w2), (outs T:$out)>;
 def Step_SliceRowsOp : Step_ComputeOp<"slice_rows", "this rank's share of rows that are whole on every rank of an axis",
     (ins T:$x, StrAttr:$axis), (outs T:$y)>;
 def Step_LmHeadOp : Step_ComputeOp<"lm_head", "logits: x·Wᵀ over the vocabulary",
@@ -148,14 +168,14 @@ class Step_CacheOp<string mnemonic, string text, dag ins, dag outs> : Step_Op<mn
   let results = outs;
   let assemblyFormat = "operands attr-dict `:` functional-type(operands, results)";
 }
-def Step_KvAppendOp : Step_CacheOp<"kv_append", "each token's latent into the paged cache",
+def Step_KvAppendOp : Step_CacheOp<"kv_append", "each token's latent, or keys and values, into the paged cache",
     (ins T:$kv, T:$positions, I64Attr:$layer), (outs)>;
 def Step_CompressAppendOp : Step_CacheOp<"compress_append", "each token into the open block of compressed keys",
     (ins T:$c, Optional<T>:$g, T:$gain, T:$positions, I64Attr:$layer, I64Attr:$ratio, I64Attr:$rope_dim, F64Attr:$theta, F64Attr:$eps),
     (outs)>;
-def Step_AttentionOp : Step_CacheOp<"attention", "decode attention over the latent cache: window, compressed keys, sink",
-    (ins T:$q, T:$positions, Optional<T>:$sink, I64Attr:$layer, I64Attr:$heads, I64Attr:$head_dim, I64Attr:$v_dim, I64Attr:$window,
-         I64Attr:$ratio, F64Attr:$scale), (outs T:$o)>;
+def Step_AttentionOp : Step_CacheOp<"attention", "each token over its sequence's cache: window, compressed keys, sink",
+    (ins T:$q, T:$positions, Optional<T>:$sink, I64Attr:$layer, I64Attr:$heads, I64Attr:$kv_heads, I64Attr:$head_dim, I64Attr:$v_dim,
+         I64Attr:$v_offset, I64Attr:$window, I64Attr:$ratio, F64Attr:$scale), (outs T:$o)>;
 
 def Step_ResultOp : Step_Op<"result", [MemoryEffects<[MemRead, MemWrite]>]> {
   let summary = "what the step gives: the next ids";
@@ -180,7 +200,14 @@ def Step_AllReduceOp : Step_CollectiveOp<"all_reduce", "the sum of a partial val
 def Step_AllGatherOp : Step_CollectiveOp<"all_gather", "rows of every rank of the group, in group order; one collective for all operands",
     (ins Variadic<T>:$xs)>;
 def Step_ReduceScatterOp : Step_CollectiveOp<"reduce_scatter", "the sum of a partial value, each rank its own rows",
-    (ins T:$x, Step_PendingType:$gather), "`gather` is the all_gather whose row counts it undoes.">;
+    (ins T:$x, Step_PendingType:$gather), "`gather` is the all_gather, or all_to_all, whose row counts it undoes.">;
+def Step_AllToAllOp : Step_CollectiveOp<"all_to_all",
+    "the split moves between rows and columns: `split` says which the result is split by",
+    (ins T:$x, Optional<Step_PendingType>:$gather, StrAttr:$split),
+    [{
+    "columns": every rank's rows come together and each keeps one block of columns, so that a rank sees its part of all
+    tokens of the group. "rows" is the way back; `gather` is then the all_to_all whose row counts it undoes.
+    }]>;
 def Step_DispatchOp : Step_CollectiveOp<"dispatch", "tokens to the ranks that hold their experts, once a rank",
     (ins T:$x, T:$idx, T:$weights, I64Attr:$top_k, StrAttr:$dtype, OptionalAttr<StrArrayAttr>:$replicated),
     [{

@@ -3,9 +3,11 @@
 // Stage "build step": model × phase → a step program on sharded tensors. No collectives yet but the vote:
 // where a producer's sharding is not its consumer's is for the next stage to find.
 //
-//     vote ─ batch ─ embed ─ (streams) ─ layers × { mix ─ norm ─ attention ─ add, mix ─ norm ─ feed-forward ─
-//     add }
-//          ─ (sum of streams) ─ norm ─ head ─ argmax
+//     vote ─ batch ─ (mirror_pick) ─ embed ─ (streams)
+//          ─ layers × { mix ─ norm ─ attention ─ add, mix ─ norm ─ feed-forward ─ add }
+//          ─ (sum of streams) ─ norm ─ (mirror_restore) ─ (last_token) ─ head ─ argmax
+//
+// mirror_pick and mirror_restore are context parallelism's entry and exit; last_token is prefill's.
 #include "compiler/passes.h"
 #include "compiler/step/builder.h"
 #include "dsl/topo/bridge.h"
@@ -65,8 +67,7 @@ class Build : public impl::StepBuildBase<Build> {
     FailureOr<MeshView> mesh = view_mesh(module);
     if (failed(mesh))
       return signalPassFailure();
-    topo::SizesOp sizes = *module.getOps<topo::SizesOp>().begin();
-    StepBuilder step(module, *spec, *mesh, static_cast<int64_t>(sizes.getEngines() * sizes.getTokens()));
+    StepBuilder step(module, *spec, *mesh);
     step.builder.setInsertionPointToEnd(module.getBody());
     step.at("step", step.workload_op, "phase");
     auto program = ProgramOp::create(step.builder, step.location(), *spec->workload.phase,
@@ -74,6 +75,11 @@ class Build : public impl::StepBuildBase<Build> {
     step.builder.createBlock(&program.getBody());
     build(step);
     give_names(program);
+    const OExchange &out = step.o_exchange;
+    if (step.mesh.size_of("og") > 1 && out.chosen)
+      topo::remark(topo::location_of(step.attention_op, "o_exchange"), "o-exchange-choice")
+          << "o_exchange auto is " << out.name << ": a token's groups are " << out.gather_bytes
+          << " bytes to send back, its partial sums " << out.sum_bytes;
   }
 
   void build(StepBuilder &step) {
@@ -86,17 +92,25 @@ class Build : public impl::StepBuildBase<Build> {
                                  FlatSymbolRefAttr::get(&getContext(), "dp"));
       AwaitOp::create(b, step.location(), TypeRange{}, vote.getPending());
     }
-    step.at("embed", step.workload_op, "tokens_per_rank");
-    auto flat = RankedTensorType::get({step.tokens}, step.index32());
+    bool prefill = *step.spec.workload.phase == "prefill";
+    step.at("embed", step.workload_op, prefill ? "prompt_lengths" : "tokens_per_rank");
+    auto flat = RankedTensorType::get({step.flat_tokens}, step.index32());
     auto batch = step.make<BatchOp>({flat, flat});
+    Value ids = batch.getIds(), positions = batch.getPositions();
+    std::map<int64_t, Value> lookups = build_engram_rows(step, ids, positions);
+    if (step.mirrored) {
+      step.at("entry", step.mesh_op, "cp");
+      pick(step, ids, positions, lookups);
+    }
+    step.at("embed", step.workload_op, prefill ? "prompt_lengths" : "tokens_per_rank");
     Value table = step.weight("embed", {*model.vocab, hidden}, "bf16", "normal", 1, "embedding");
-    Value x = step.make<EmbedOp>({step.rows(hidden)}, batch.getIds(), table).getX();
+    Value x = step.make<EmbedOp>({step.rows(hidden)}, ids, table).getX();
 
     Residual residual{step, x, {}};
     int64_t n = residual.streams();
     if (n > 1)
       residual.h = step.make<HcExpandOp>({step.rows(n * hidden)}, x, residual.streams_attr()).getStreamsOut();
-    std::map<int64_t, Value> features = build_engram_features(step, batch.getIds(), batch.getPositions());
+    std::map<int64_t, Value> features = build_engram_features(step, lookups);
     for (int64_t layer = 0; layer < *model.layers; ++layer) {
       std::string prefix = fmt::format("layers.{}.", layer);
       if (features.count(layer))
@@ -104,7 +118,7 @@ class Build : public impl::StepBuildBase<Build> {
       step.at(prefix + "attn", step.model_op, "attention.kind");
       x = residual.enter(prefix + "hc_attn");
       x = step.rms_norm(x, prefix + "attn_norm", hidden, "norms");
-      Value attended = build_attention(step, layer, x, batch.getPositions());
+      Value attended = build_attention(step, layer, x, positions, batch.getPositions());
       residual.leave(attended);
       step.at(prefix + "moe", step.model_op, "moe.routed");
       x = residual.enter(prefix + "hc_ffn");
@@ -116,10 +130,39 @@ class Build : public impl::StepBuildBase<Build> {
     x = n > 1 ? Value(step.make<HcSumOp>({step.rows(hidden)}, residual.h, residual.streams_attr()).getX())
               : residual.h;
     x = step.rms_norm(x, "norm", hidden, "norms");
+    if (step.mirrored) {
+      step.at("exit", step.mesh_op, "cp");
+      x = step.restored(x);
+      step.at("head", step.model_op, "vocab");
+    }
+    if (prefill) // only a prompt's last token has a next one to tell
+      x = step.make<LastTokenOp>({RankedTensorType::get({step.sequences, hidden}, step.activation())}, x)
+              .getY();
     Value head = step.weight("head", {*model.vocab, hidden}, "bf16", "normal", hidden, "embedding");
-    Value logits = step.make<LmHeadOp>({step.rows(*model.vocab)}, x, head).getLogits();
-    Value next = step.make<ArgmaxOp>({flat}, logits).getIds();
+    auto scores = RankedTensorType::get({step.sequences, *model.vocab}, step.activation());
+    Value logits = step.make<LmHeadOp>({scores}, x, head).getLogits();
+    auto one_each = RankedTensorType::get({step.sequences}, step.index32());
+    Value next = step.make<ArgmaxOp>({one_each}, logits).getIds();
     ResultOp::create(b, step.location(), next);
+  }
+
+  // From here on a rank works on its own blocks of the prompts; whoever needs whole prompts gathers them.
+  static void pick(StepBuilder &step, Value &ids, Value &positions, std::map<int64_t, Value> &lookups) {
+    SmallVector<Value> flat = {ids, positions};
+    for (auto &[layer, rows] : lookups)
+      flat.push_back(rows);
+    SmallVector<Type> types;
+    for (Value value : flat) {
+      auto type = cast<RankedTensorType>(value.getType());
+      SmallVector<int64_t> shape(type.getShape());
+      shape[0] = step.tokens;
+      types.push_back(RankedTensorType::get(shape, type.getElementType()));
+    }
+    auto mine = step.make<MirrorPickOp>(types, flat, step.builder.getStringAttr("cp"));
+    ids = mine.getResult(0);
+    positions = mine.getResult(1);
+    for (auto [idx, entry] : llvm::enumerate(lookups))
+      entry.second = mine.getResult(static_cast<unsigned>(idx) + 2);
   }
 };
 

@@ -12,10 +12,16 @@ template <class Op> static Operation *first(ModuleOp module) {
   return ops.empty() ? module.getOperation() : (*ops.begin()).getOperation();
 }
 
-StepBuilder::StepBuilder(ModuleOp module, const TopologySpec &topology, const MeshView &mesh_view,
-                         int64_t num_tokens)
-    : spec(topology), mesh(mesh_view), tokens(num_tokens), builder(module.getContext()),
-      where(module.getLoc()) {
+StepBuilder::StepBuilder(ModuleOp module, const TopologySpec &topology, const MeshView &mesh_view)
+    : spec(topology), mesh(mesh_view), builder(module.getContext()), where(module.getLoc()) {
+  topo::SizesOp sizes = *module.getOps<topo::SizesOp>().begin();
+  auto engines = static_cast<int64_t>(sizes.getEngines());
+  flat_tokens = engines * static_cast<int64_t>(sizes.getTokens());
+  mirrored = sizes.getMirror().has_value();
+  tokens = mirrored ? engines * mesh.size_of("cp") * static_cast<int64_t>(*sizes.getMirror()) : flat_tokens;
+  sequences = sizes.getSequences() ? engines * static_cast<int64_t>(*sizes.getSequences()) : flat_tokens;
+  attention_op = first<topo::AttentionOp>(module);
+  o_exchange = choose_o_exchange(spec, mesh);
   model_op = first<topo::ModelOp>(module);
   moe_op = first<topo::MoeOp>(module);
   mesh_op = first<topo::MeshOp>(module);
@@ -58,6 +64,24 @@ void StepBuilder::type_results(Operation *op) {
   for (OpResult result : op->getResults())
     if (auto type = dyn_cast<RankedTensorType>(result.getType()))
       result.setType(with_sharding(type, result_sharding(op, result.getResultNumber(), mesh)));
+}
+
+Value StepBuilder::feed_forward(Value x, Value w13, Value w2, double limit) {
+  int64_t width = cast<RankedTensorType>(w13.getType()).getDimSize(1);
+  Value h = make<GateUpOp>({rows(2 * width)}, x, w13).getH();
+  Value a = make<SwigluOp>({rows(width)}, h, builder.getF64FloatAttr(limit)).getA();
+  return linear(a, w2);
+}
+
+Value StepBuilder::restored(Value x) {
+  if (!mirrored)
+    return x;
+  auto type = cast<RankedTensorType>(x.getType());
+  SmallVector<int64_t> shape(type.getShape());
+  shape[0] = flat_tokens;
+  return make<MirrorRestoreOp>({RankedTensorType::get(shape, type.getElementType())}, x,
+                               builder.getStringAttr("cp"))
+      .getFlat();
 }
 
 Value StepBuilder::linear(Value x, Value w) {

@@ -9,6 +9,7 @@
 #include "fmt/format.h"
 #include "mlir/IR/Builders.h"
 
+#include "compiler/step/o_exchange.h"
 #include "compiler/step/shardings.h"
 #include "dsl/spec/topology.h"
 
@@ -22,11 +23,15 @@ struct SplitDim {
 
 class StepBuilder {
 public:
-  StepBuilder(mlir::ModuleOp module, const TopologySpec &spec, const MeshView &mesh, int64_t tokens);
+  StepBuilder(mlir::ModuleOp module, const TopologySpec &spec, const MeshView &mesh);
 
   const TopologySpec &spec;
   const MeshView &mesh;
-  int64_t tokens; // rows of the global batch: engines × the most an engine brings
+  // Global row counts: of the engines' batches (the most one brings, times engines); of what ranks hold
+  // between sublayers, which under cp is mirrored blocks with their padding; and of the sequences.
+  int64_t flat_tokens, tokens, sequences;
+  bool mirrored; // prompts are cut over cp
+  OExchange o_exchange;
   mlir::OpBuilder builder;
 
   mlir::Type activation() { return builder.getBF16Type(); }
@@ -57,10 +62,19 @@ public:
     return mlir::RankedTensorType::get({tokens, columns}, element);
   }
 
+  mlir::RankedTensorType flat(int64_t columns, mlir::Type element) {
+    return mlir::RankedTensorType::get({flat_tokens, columns}, element);
+  }
+
   mlir::Value linear(mlir::Value x, mlir::Value w);
+  // gate and up, swiglu, down: x [tokens, hidden] through W13 [2, width, hidden] and W2 [hidden, width]
+  mlir::Value feed_forward(mlir::Value x, mlir::Value w13, mlir::Value w2, double limit);
+  // Rows of all tokens of an engine, in the order of its prompts; x itself where they are not cut over cp.
+  mlir::Value restored(mlir::Value x);
   mlir::Value rms_norm(mlir::Value x, const std::string &gain_name, int64_t dims, const std::string &part);
 
-  mlir::Operation *model_op = nullptr, *moe_op = nullptr, *mesh_op = nullptr, *workload_op = nullptr;
+  mlir::Operation *model_op = nullptr, *moe_op = nullptr, *attention_op = nullptr, *mesh_op = nullptr,
+                  *workload_op = nullptr;
 
 private:
   void type_results(mlir::Operation *op);
@@ -68,14 +82,17 @@ private:
 };
 
 // The sublayers: x [tokens, hidden], normalised, in; the sublayer's output (perhaps a partial sum) out.
-mlir::Value build_attention(StepBuilder &step, int64_t layer, mlir::Value x, mlir::Value positions);
+// `positions` are the rows', `flat_positions` those of the engine's whole batch.
+mlir::Value build_attention(StepBuilder &step, int64_t layer, mlir::Value x, mlir::Value positions,
+                            mlir::Value flat_positions);
 mlir::Value build_feed_forward(StepBuilder &step, int64_t layer, mlir::Value x);
 
-// Engram in two parts: the features of every Engram layer, which depend on token ids alone and are asked for
-// before the first layer; and their gated addition to the residual [tokens, streams·hidden] where a layer
-// uses them.
-std::map<int64_t, mlir::Value> build_engram_features(StepBuilder &step, mlir::Value ids,
-                                                     mlir::Value positions);
+// Engram in three parts: the table rows of every Engram layer, which follow from the ids of the whole batch
+// alone [flat tokens, rows a token]; their features, asked for before the first layer; and the gated addition
+// to the residual [tokens, streams·hidden] where a layer uses them.
+std::map<int64_t, mlir::Value> build_engram_rows(StepBuilder &step, mlir::Value ids, mlir::Value positions);
+std::map<int64_t, mlir::Value> build_engram_features(StepBuilder &step,
+                                                     const std::map<int64_t, mlir::Value> &rows);
 mlir::Value build_engram_gate(StepBuilder &step, int64_t layer, mlir::Value residual, mlir::Value features);
 
 } // namespace paratope::step

@@ -37,6 +37,14 @@ void give_names(ProgramOp program) {
       op.setAttr("at", named.getName());
 }
 
+bool is_internal(Value value) {
+  Operation *made_by = value.getDefiningOp();
+  if (!made_by || !kernel_of(made_by) || isa<AwaitOp>(made_by) || value.use_empty())
+    return false;
+  return llvm::all_of(value.getUsers(),
+                      [&](Operation *user) { return kernel_of(user) == kernel_of(made_by); });
+}
+
 Type PendingType::parse(AsmParser &parser) {
   SmallVector<Type> types;
   auto one = [&]() { return parser.parseType(types.emplace_back()); };

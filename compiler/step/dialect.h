@@ -3,6 +3,8 @@
 // The `step` dialect's C++ face.
 #pragma once
 
+#include <optional>
+
 #include "mlir/Bytecode/BytecodeOpInterface.h"
 #include "mlir/IR/BuiltinOps.h"
 #include "mlir/IR/BuiltinTypes.h"
@@ -26,7 +28,8 @@ namespace paratope::step {
 
 // An op that every rank of its group must reach.
 inline bool is_collective(mlir::Operation *op) {
-  return mlir::isa<VoteOp, AllReduceOp, AllGatherOp, ReduceScatterOp, DispatchOp, CombineOp, FetchOp>(op);
+  return mlir::isa<VoteOp, AllReduceOp, AllGatherOp, ReduceScatterOp, AllToAllOp, DispatchOp, CombineOp,
+                   FetchOp>(op);
 }
 // Where in the model an op stands ("layers.3.attn"): its attribute `at`, which builders leave to give_names.
 inline std::string name_of(mlir::Operation *op) {
@@ -35,6 +38,16 @@ inline std::string name_of(mlir::Operation *op) {
 }
 // Turns the names in the locations of freshly made ops into their attribute, which text keeps.
 void give_names(ProgramOp program);
+
+// The kernel an op is a part of, numbered in order of launch; nothing for an op that is a kernel of its own.
+// Stage "fuse" decides it, and keeps the parts of a kernel side by side.
+inline std::optional<int64_t> kernel_of(mlir::Operation *op) {
+  auto kernel = op->getAttrOfType<mlir::IntegerAttr>("kernel");
+  return kernel ? std::optional(kernel.getInt()) : std::nullopt;
+}
+// Whether a value never leaves the kernel that makes it: on a device it lies in registers and shared memory.
+// What a collective writes always has memory of its own.
+bool is_internal(mlir::Value value);
 
 // The group a collective is over.
 inline std::string group_of(mlir::Operation *collective) {

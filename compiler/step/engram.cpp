@@ -19,28 +19,41 @@ static int64_t padded_rows(int64_t rows, int64_t enp) {
   return (rows + unit - 1) / unit * unit;
 }
 
-std::map<int64_t, Value> build_engram_features(StepBuilder &step, Value ids, Value positions) {
-  const EngramModel &engram = step.spec.model.engram;
-  std::map<int64_t, Value> features;
+static std::vector<EngramHash> hashes_of(const EngramModel &engram) {
   if (engram.layers->empty())
-    return features;
+    return {};
   // Only the primes matter here; multipliers decide which rows, not how many.
   std::vector<std::vector<int64_t>> odd(engram.layers->size(),
                                         std::vector<int64_t>(static_cast<size_t>(*engram.ngram), 1));
-  std::vector<EngramHash> hashes =
-      engram_hashes(*engram.layers, *engram.ngram, *engram.heads, *engram.vocab_per_head, odd);
-  OpBuilder &b = step.builder;
-  for (const EngramHash &hash : hashes) {
+  return engram_hashes(*engram.layers, *engram.ngram, *engram.heads, *engram.vocab_per_head, odd);
+}
+
+std::map<int64_t, Value> build_engram_rows(StepBuilder &step, Value ids, Value positions) {
+  const EngramModel &engram = step.spec.model.engram;
+  std::map<int64_t, Value> rows;
+  for (int64_t layer : *engram.layers) {
+    step.at(fmt::format("layers.{}.engram", layer), step.mesh_op, "enp");
+    int64_t per_token = (*engram.ngram - 1) * *engram.heads;
+    rows[layer] = step.make<EngramHashOp>({step.flat(per_token, step.builder.getI64Type())}, ids, positions,
+                                          step.builder.getI64IntegerAttr(layer))
+                      .getRows();
+  }
+  return rows;
+}
+
+std::map<int64_t, Value> build_engram_features(StepBuilder &step, const std::map<int64_t, Value> &rows) {
+  const EngramModel &engram = step.spec.model.engram;
+  std::map<int64_t, Value> features;
+  for (const EngramHash &hash : hashes_of(engram)) {
     step.at(fmt::format("layers.{}.engram", hash.layer), step.mesh_op, "enp");
     int64_t per_token = (*engram.ngram - 1) * *engram.heads;
-    IntegerAttr layer = b.getI64IntegerAttr(hash.layer);
-    Value rows =
-        step.make<EngramHashOp>({step.rows(per_token, b.getI64Type())}, ids, positions, layer).getRows();
     Value table = step.weight(fmt::format("layers.{}.engram.table", hash.layer),
                               {padded_rows(hash.rows, step.mesh.size_of("enp")), *engram.dim}, "fp8",
                               "normal", 1, "engram", step.split("enp", 0));
     features[hash.layer] =
-        step.make<EngramGatherOp>({step.rows(per_token * *engram.dim)}, rows, table, layer).getFeatures();
+        step.make<EngramGatherOp>({step.rows(per_token * *engram.dim)}, rows.at(hash.layer), table,
+                                  step.builder.getI64IntegerAttr(hash.layer))
+            .getFeatures();
   }
   return features;
 }

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // The feed-forward sublayer: gate, routed experts and shared expert; or the dense MLP of a model's first
-// layers, which tensor parallelism cuts by its inner width.
+// layers, which tensor parallelism cuts by its inner width. Experts are handed out over ep, and moe_tp cuts
+// each by its inner width.
 #include "compiler/step/builder.h"
 
 using namespace mlir;
@@ -11,10 +12,10 @@ namespace paratope::step {
 static Value ffn(StepBuilder &step, const std::string &prefix, Value x, int64_t width, double limit,
                  const std::string &dtype, const std::string &part, const char *cut) {
   int64_t hidden = *step.spec.model.hidden;
-  std::vector<SplitDim> none, in = cut ? step.split(cut, 1) : none, out = in;
-  Value w13 = step.weight(prefix + "w13", {2, width, hidden}, dtype, "normal", hidden, part, in);
-  Value w2 = step.weight(prefix + "w2", {hidden, width}, dtype, "normal", width, part, out);
-  return step.make<FfnOp>({step.rows(hidden)}, x, w13, w2, step.builder.getF64FloatAttr(limit)).getY();
+  std::vector<SplitDim> inner = cut ? step.split(cut, 1) : std::vector<SplitDim>{};
+  Value w13 = step.weight(prefix + "w13", {2, width, hidden}, dtype, "normal", hidden, part, inner);
+  Value w2 = step.weight(prefix + "w2", {hidden, width}, dtype, "normal", width, part, inner);
+  return step.feed_forward(x, w13, w2, limit);
 }
 
 static Value moe(StepBuilder &step, int64_t layer, Value x) {
@@ -36,7 +37,8 @@ static Value moe(StepBuilder &step, int64_t layer, Value x) {
   if (*model.shared > 0) // its weights are whole on every rank: no collective after it
     shared = ffn(step, prefix + "shared.", x, *model.shared * width, *model.swiglu_limit,
                  dtype == "fp4" ? "fp8" : dtype, "shared", nullptr);
-  std::vector<SplitDim> by_expert = step.split("ep", 0);
+  std::vector<SplitDim> by_expert = step.split("ep", 0), inner = step.split("moe_tp", 2);
+  by_expert.insert(by_expert.end(), inner.begin(), inner.end());
   Value w13 = step.weight(prefix + "w13", {experts, 2, width, hidden}, dtype, "normal", hidden, "experts",
                           by_expert, true);
   Value w2 = step.weight(prefix + "w2", {experts, hidden, width}, dtype, "normal", width, "experts",
@@ -56,7 +58,7 @@ Value build_feed_forward(StepBuilder &step, int64_t layer, Value x) {
     return ffn(step, fmt::format("layers.{}.mlp.", layer), x, *model.dense_width, *model.swiglu_limit,
                *step.spec.attention.weight_dtype, "dense", "tp");
   }
-  step.at(fmt::format("layers.{}.moe", layer), step.mesh_op, "ep");
+  step.at(fmt::format("layers.{}.moe", layer), step.mesh_op, step.mesh.size_of("ep") > 1 ? "ep" : "moe_tp");
   return moe(step, layer, x);
 }
 

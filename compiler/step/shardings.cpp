@@ -103,14 +103,27 @@ Value tokens_of(Operation *op) {
   return {};
 }
 
+// The group whose ranks together hold every expert whole: {} when each rank does.
+Axes experts_group(Value w13) {
+  Axes experts = dim_axes(w13, 0), width = dim_axes(w13, 2);
+  if (!experts.empty() && !width.empty())
+    return {"experts"};
+  return experts.empty() ? width : experts;
+}
+
 Rule rule_of(Operation *op) {
   return llvm::TypeSwitch<Operation *, Rule>(op)
       .Case<LinearOp, LmHeadOp>([](auto linear) {
         return Rule{dim_axes(linear.getW(), 1), dim_axes(linear.getW(), 0), dim_axes(linear.getW(), 1)};
       })
-      .Case<FfnOp>([](FfnOp ffn) { return Rule{{}, {}, dim_axes(ffn.getW13(), 1)}; })
+      .Case<GateUpOp>([](GateUpOp up) { return Rule{{}, dim_axes(up.getW13(), 1), {}}; })
       .Case<RoutedExpertsOp>(
-          [](RoutedExpertsOp experts) { return Rule{{}, {}, dim_axes(experts.getW13(), 0)}; })
+          [](RoutedExpertsOp experts) { return Rule{{}, {}, experts_group(experts.getW13())}; })
+      .Case<ExpertGateUpOp>([](ExpertGateUpOp up) { return Rule{{}, dim_axes(up.getW13(), 2), {}}; })
+      .Case<ExpertDownOp>([](ExpertDownOp down) {
+        Axes width = dim_axes(down.getW2(), 2);
+        return Rule{width, {}, width};
+      })
       // Ops that work on each head, or output group, alone keep the heads where their weights are.
       .Case<HeadLinearOp>([](HeadLinearOp heads) {
         Axes columns = dim_axes(heads.getW(), 0);
@@ -120,8 +133,8 @@ Rule rule_of(Operation *op) {
         Axes columns = heads.getSink() ? dim_axes(heads.getSink(), 0) : dim_axes(heads.getQ(), 1);
         return Rule{columns, columns, {}};
       })
-      .Case<RopeOp, HeadConcatOp>([](Operation *heads) {
-        Axes columns = dim_axes(heads->getOperand(0), 1);
+      .Case<RopeOp, HeadConcatOp, SwigluOp, KvAppendOp>([](Operation *each) {
+        Axes columns = dim_axes(each->getOperand(0), 1);
         return Rule{columns, columns, {}};
       })
       .Case<OGroupProjOp>([](OGroupProjOp groups) {
@@ -133,19 +146,29 @@ Rule rule_of(Operation *op) {
 
 // Tokens as the op must see them on dim 0.
 Axes rows_needed(Operation *op, const MeshView &mesh) {
+  if (isa<KvAppendOp, CompressAppendOp, MirrorPickOp, MirrorRestoreOp, LastTokenOp>(op))
+    return mesh.engine_axes;
   if (auto experts = dyn_cast<RoutedExpertsOp>(op)) {
-    Axes split = dim_axes(experts.getW13(), 0);
+    Axes split = experts_group(experts.getW13());
     if (!split.empty())
       return mesh.outside(split.front());
   }
-  if (auto ffn = dyn_cast<ExpertFfnOp>(op)) {
-    Axes split = dim_axes(ffn.getW13(), 0);
+  if (isa<ExpertGateUpOp, ExpertDownOp>(op)) {
+    Axes split = dim_axes(op->getOperand(2), 0);
     if (split.empty())
-      return dim_axes(ffn.getRows(), 0);
+      return dim_axes(op->getOperand(0), 0);
     Axes rows = mesh.outside(split.front());
     rows.insert(rows.end(), split.begin(), split.end());
     return rows;
   }
+  if (auto groups = dyn_cast<OGroupProjOp>(op)) {
+    Axes split = dim_axes(groups.getWoA(), 0);
+    if (!split.empty())
+      return mesh.outside(split.front());
+  }
+  if (auto linear = dyn_cast<LinearOp>(op))
+    if (dim_axes(linear.getX(), 1) != dim_axes(linear.getW(), 1))
+      return mesh.token_axes;
   Value tokens = tokens_of(op);
   return tokens ? dim_axes(tokens, 0) : Axes{};
 }
@@ -161,14 +184,17 @@ std::optional<Sharding> weight_needed(Operation *op, Value weight, int64_t rank)
   };
   if (isa<LinearOp, LmHeadOp, FetchOp>(op))
     return std::nullopt;
-  if (auto ffn = dyn_cast<FfnOp>(op))
-    keep(1, ffn.getW13(), 1); // dim 1 is the inner width of both
-  else if (auto experts = dyn_cast<RoutedExpertsOp>(op))
+  if (isa<GateUpOp>(op)) {
+    keep(1, weight, 1); // the inner width
+  } else if (auto experts = dyn_cast<RoutedExpertsOp>(op)) {
     keep(0, experts.getW13(), 0);
-  else if (auto rows = dyn_cast<ExpertFfnOp>(op))
-    keep(0, rows.getW13(), 0);
-  else if (isa<OGroupProjOp, HeadLinearOp, AttentionOp>(op))
+    keep(2, experts.getW13(), 2);
+  } else if (isa<ExpertGateUpOp, ExpertDownOp>(op)) {
     keep(0, weight, 0);
+    keep(2, weight, 2);
+  } else if (isa<OGroupProjOp, HeadLinearOp, AttentionOp>(op)) {
+    keep(0, weight, 0);
+  }
   return need;
 }
 
@@ -188,7 +214,7 @@ std::optional<Sharding> needed(Operation *op, unsigned idx, const MeshView &mesh
   if (!sharding.dims.empty())
     sharding.dims[0] = rows_needed(op, mesh);
   Rule rule = rule_of(op);
-  bool heads = isa<RopeOp, AttentionOp, HeadLinearOp, HeadConcatOp>(op);
+  bool heads = isa<RopeOp, AttentionOp, HeadLinearOp, HeadConcatOp, KvAppendOp>(op);
   bool columns = operand == op->getOperand(0) || (isa<HeadConcatOp>(op) && idx == 1);
   if (sharding.dims.size() > 1 && columns)
     sharding.dims[1] = rule.in_columns;
@@ -212,6 +238,8 @@ Sharding result_sharding(Operation *op, unsigned idx, const MeshView &mesh) {
     sharding.dims[0] = rows_needed(op, mesh);
   if (auto slice = dyn_cast<SliceRowsOp>(op))
     sharding.dims[0].push_back(slice.getAxis().str());
+  if (isa<MirrorPickOp>(op))
+    sharding.dims[0] = mesh.token_axes;
   if (sharding.dims.size() > 1)
     sharding.dims[1] = rule.out_columns;
   sharding.partial = rule.partial;

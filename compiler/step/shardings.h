@@ -8,9 +8,15 @@
 //     rms_norm, gate, hc_*   [tokens, {}]                     [tokens, {}]
 //     linear, W [A, B]       [tokens, B]                      [tokens, A], partial B
 //     rope, attention, …     [tokens, heads]                  [tokens, heads]
-//     ffn, W13 [·, A, ·]     [tokens, {}]                     [tokens, {}], partial A
+//     linear, W whole        [tokens' home, {}]               the same (output groups that og had cut)
+//     gate_up, W13 [·, A, ·] [tokens, {}]                     [tokens, A]
+//     o_group_proj, Wo_a [A] [outside A, A]                   the same
 //     routed_experts, E [A]  [outside A, {}]                  [outside A, {}], partial A
-//     expert_ffn, E [A]      [outside A + A, {}]              the same
+//     expert_gate_up, E [A]  [outside A + A, {}]              the same
+//     kv_append, mirror_restore   [engine, ·]                 the whole engine's tokens
+//
+// Experts may be split over ep (which experts) and moe_tp (the inner width of each); over both, A of
+// routed_experts is the group `experts`, whose ranks together hold every expert whole.
 #pragma once
 
 #include "llvm/ADT/SmallVector.h"

@@ -323,6 +323,7 @@ void check_workload(const TopologySpec &topology, Diagnostics &diagnostics) {
   expect(!prefill || !w.prompt_lengths->empty(), "missing-key", w.phase.where,
          "phase 'prefill' needs the key prompt_lengths of [workload]", diagnostics);
   warn_unused(prefill, w.prompt_lengths, "prompt_lengths", "phase", w.phase, diagnostics);
+  warn_unused(prefill, w.history_lengths, "history_lengths", "phase", w.phase, diagnostics);
   warn_unused(!prefill, w.context, "context", "phase", w.phase, diagnostics);
   warn_unused(!prefill, w.tokens_per_rank, "tokens_per_rank", "phase", w.phase, diagnostics);
   expect(!w.tokens_per_rank->empty(), "empty-list", w.tokens_per_rank.where,
@@ -405,6 +406,17 @@ std::string mentioned_path(const SourceRange &mention, const std::string &path) 
   return (std::filesystem::path(mention.file).parent_path() / mentioned).lexically_normal().string();
 }
 
+std::string placed_weights(const ModelSpec &model) {
+  constexpr std::string_view scheme = "safetensors:";
+  const std::string &weights = *model.weights;
+  if (!weights.starts_with(scheme))
+    return weights;
+  const std::string mentioned = mentioned_path(model.weights.where, weights.substr(scheme.size()));
+  std::error_code failed; // without a working directory a relative path stays one
+  const std::filesystem::path absolute = std::filesystem::absolute(mentioned, failed);
+  return std::string(scheme) + (failed ? mentioned : absolute.lexically_normal().string());
+}
+
 void check(const LayoutSpec &layout, Diagnostics &diagnostics) {
   if (!check_count(layout.axes, diagnostics))
     return;
@@ -424,6 +436,12 @@ void check(const LayoutSpec &layout, Diagnostics &diagnostics) {
 }
 
 void check(const ModelSpec &model, Diagnostics &diagnostics) {
+  if (!model.use->empty() && !model.hf->empty()) {
+    Diagnostic &both = diagnostics.error(
+        "two-sources", model.hf.where,
+        fmt::format("a model is read from one file, got use = '{}' and hf = '{}'", *model.use, *model.hf));
+    both.fix = "leave one of them out";
+  }
   check_attention(model, diagnostics);
   check_experts(model, diagnostics);
   check_engram(model, diagnostics);
@@ -465,7 +483,8 @@ void check(const TopologySpec &topology, Diagnostics &diagnostics, const CheckPa
   pass_on(in_machine, topology.where, topology.machine.use, diagnostics);
   if (parts.model)
     check(topology.model, in_model);
-  pass_on(in_model, topology.where, topology.model.use, diagnostics);
+  pass_on(in_model, topology.where, topology.model.hf->empty() ? topology.model.use : topology.model.hf,
+          diagnostics);
   if (parts.axes)
     check_axes(topology, diagnostics);
   check_groups(topology.groups, diagnostics);

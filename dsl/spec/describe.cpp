@@ -5,6 +5,11 @@
 // product of three); what depends on a second key is check.cpp's.
 #include "dsl/spec/describe.h"
 
+#include <algorithm>
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
 namespace paratope {
 namespace {
 
@@ -90,7 +95,7 @@ void describe_engram_model(FieldVisitor &visitor, EngramModel &engram) {
   visitor.integer("vocab_per_head", engram.vocab_per_head, {2, most_rows}, required,
                   "Rows of one head's table, before the walk to the next unused prime.");
   visitor.integer_rows(
-      "multipliers", engram.multipliers, optional,
+      "multipliers", engram.multipliers, {}, optional,
       "Odd hash multipliers, a row for each layer and a number for each token of the n-gram; "
       "left out, they are drawn from the seed.");
 }
@@ -134,6 +139,10 @@ void describe(FieldVisitor &visitor, MachineSpec &machine) {
 void describe(FieldVisitor &visitor, ModelSpec &model) {
   visitor.text("use", model.use, optional,
                "A model by name (topologies/models) or a path; the keys beside it override it.");
+  visitor.text(
+      "hf", model.hf, optional,
+      "A Hugging Face config.json, relative to the file that names it, in place of use; the keys beside "
+      "it override it.");
   visitor.text("name", model.name, required, "What the model is called.");
   visitor.text("summary", model.summary, optional, "One line about the model.");
   visitor.integer("hidden", model.hidden, {1, 1 << 20}, required, "Width of the residual stream.");
@@ -214,8 +223,14 @@ void describe(FieldVisitor &visitor, WorkloadSpec &workload) {
                           "makes an engine run a placeholder step.");
   visitor.integer("context", workload.context, at_least_zero, optional,
                   "Tokens already in the KV cache of each sequence (decode).");
-  visitor.integers("prompt_lengths", workload.prompt_lengths, at_least_one, optional,
-                   "Lengths of the prompts, dealt to the engines in turn (prefill).");
+  visitor.integer_rows(
+      "prompt_lengths", workload.prompt_lengths, {1, 1 << 24}, optional,
+      "Prefill: lengths of the prompts every engine has, or a list of such lists dealt to the "
+      "engines in turn; [] makes an engine run a placeholder step.");
+  visitor.integers(
+      "history_lengths", workload.history_lengths, at_least_zero, optional,
+      "Prefill: tokens already in the KV cache before each prompt of an engine, dealt to them in "
+      "turn; left out, none.");
   visitor.table("routing", optional, "How tokens choose experts in a synthetic run.",
                 [&](FieldVisitor &v) { describe_routing(v, workload.routing); });
 }
@@ -229,9 +244,26 @@ void describe(FieldVisitor &visitor, EngineSpec &engine) {
                   "Decode steps between ANY votes: prefill together when one rank has waited this long.");
 }
 
+std::optional<std::string> wrong_choice(const std::vector<std::string> &list, size_t idx,
+                                        const std::vector<std::string> &choices) {
+  if (std::find(choices.begin(), choices.end(), list[idx]) == choices.end())
+    return fmt::format("expected one of {}, got '{}'", fmt::join(choices, ", "), list[idx]);
+  const auto here = list.begin() + static_cast<std::ptrdiff_t>(idx);
+  if (std::find(list.begin(), here, list[idx]) != here)
+    return fmt::format("got '{}' twice", list[idx]);
+  return {};
+}
+
+const std::vector<std::string> &fusion_names() {
+  static const std::vector<std::string> names = {
+      "mega-moe",    "gate-dispatch", "gemm-swiglu", "gemm-combine", "combine-bias-residual-norm",
+      "rope-append", "qkv",           "norm-linear"};
+  return names;
+}
+
 void describe(FieldVisitor &visitor, ScheduleSpec &schedule) {
-  visitor.auto_or_texts("fuse", schedule.fuse, optional,
-                        "auto, or the fusions to apply by name; an empty list is the unfused baseline.");
+  visitor.auto_or_choices("fuse", schedule.fuse, fusion_names(), optional,
+                          "auto, or the fusions to apply by name; an empty list is the unfused baseline.");
   visitor.choice("overlap", schedule.overlap, {"auto", "none"}, optional,
                  "Whether communication may run beside computation.");
 }

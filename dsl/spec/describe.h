@@ -3,6 +3,8 @@
 // The keys of every section, once. Whoever reads, writes or documents the language walks these.
 #pragma once
 
+#include <optional>
+
 #include "dsl/spec/topology.h"
 
 namespace paratope {
@@ -18,6 +20,14 @@ void describe(FieldVisitor &visitor, EngramSpec &engram);
 void describe(FieldVisitor &visitor, WorkloadSpec &workload);
 void describe(FieldVisitor &visitor, EngineSpec &engine);
 void describe(FieldVisitor &visitor, ScheduleSpec &schedule);
+
+// What is wrong with entry `idx` of a list of choices, each of which may stand in it once; nothing when it is
+// good.
+std::optional<std::string> wrong_choice(const std::vector<std::string> &list, size_t idx,
+                                        const std::vector<std::string> &choices);
+
+// What `fuse` may name; compiler/fuse says what each does.
+const std::vector<std::string> &fusion_names();
 
 // A whole topology file: the top-level keys, then each section as a table. `variant` tables are not part of
 // it: overlays are applied before (dsl/toml).

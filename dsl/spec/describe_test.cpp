@@ -53,7 +53,7 @@ public:
                        const char *doc) override {
     note(key, doc);
   }
-  void integer_rows(const char *key, Field<std::vector<std::vector<int64_t>>> &, Need,
+  void integer_rows(const char *key, Field<std::vector<std::vector<int64_t>>> &, IntegerRange, Need,
                     const char *doc) override {
     note(key, doc);
   }
@@ -64,7 +64,8 @@ public:
                  const char *doc) override {
     note(key, doc);
   }
-  void auto_or_texts(const char *key, Field<std::vector<std::string>> &, Need, const char *doc) override {
+  void auto_or_choices(const char *key, Field<std::vector<std::string>> &, std::vector<std::string>, Need,
+                       const char *doc) override {
     note(key, doc);
   }
   void axis_sizes(const char *key, std::vector<NamedAxis> &, const char *doc) override { note(key, doc); }

@@ -95,14 +95,15 @@ public:
   // A number or a list of numbers: kept as a list of one or more.
   virtual void integer_or_list(const char *key, Field<std::vector<int64_t>> &field, IntegerRange each,
                                Need need, const char *doc) = 0;
-  virtual void integer_rows(const char *key, Field<std::vector<std::vector<int64_t>>> &field, Need need,
-                            const char *doc) = 0;
+  // A list of lists; a flat list is one row.
+  virtual void integer_rows(const char *key, Field<std::vector<std::vector<int64_t>>> &field,
+                            IntegerRange each, Need need, const char *doc) = 0;
   virtual void texts(const char *key, Field<std::vector<std::string>> &field, Need need, const char *doc) = 0;
   virtual void text_rows(const char *key, Field<std::vector<std::vector<std::string>>> &field, Need need,
                          const char *doc) = 0;
-  // "auto", or a list of names (`fuse`): kept as {"auto"} or the list.
-  virtual void auto_or_texts(const char *key, Field<std::vector<std::string>> &field, Need need,
-                             const char *doc) = 0;
+  // "auto", or a list of some of the choices, each at most once (`fuse`): kept as {"auto"} or the list.
+  virtual void auto_or_choices(const char *key, Field<std::vector<std::string>> &field,
+                               std::vector<std::string> choices, Need need, const char *doc) = 0;
   // name → size tables and name → pattern(s) tables, whose keys the user chooses
   virtual void axis_sizes(const char *key, std::vector<NamedAxis> &axes, const char *doc) = 0;
   virtual void groups(const char *key, std::vector<NamedGroup> &groups, const char *doc) = 0;

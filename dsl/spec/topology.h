@@ -77,7 +77,8 @@ struct EngramModel {
 };
 
 struct ModelSpec {
-  Field<std::string> use;
+  Field<std::string> use; // a file of topologies/models …
+  Field<std::string> hf;  // … or a Hugging Face configuration, or neither when written in place
   Field<std::string> name;
   Field<std::string> summary;
   Field<int64_t> hidden;
@@ -145,8 +146,11 @@ struct WorkloadSpec {
   // Tokens a rank brings to a step. An engine of n ranks (a tp or cp group) serves n times as many. A list is
   // dealt to the engines in turn; 0 makes the engine run a placeholder step.
   Field<std::vector<int64_t>> tokens_per_rank = std::vector<int64_t>{1};
-  Field<int64_t> context = int64_t{0};        // decode: tokens already in the KV cache of each sequence
-  Field<std::vector<int64_t>> prompt_lengths; // prefill
+  Field<int64_t> context = int64_t{0}; // decode: tokens already in the KV cache of each sequence
+  // Prefill: the prompts of an engine, a row dealt to the engines in turn; an empty row makes the engine run
+  // a placeholder step. Before prompt j of an engine, history_lengths[j mod size] tokens are cached already.
+  Field<std::vector<std::vector<int64_t>>> prompt_lengths;
+  Field<std::vector<int64_t>> history_lengths;
   RoutingSpec routing;
 };
 
@@ -157,8 +161,8 @@ struct EngineSpec {
 };
 
 struct ScheduleSpec {
-  Field<std::vector<std::string>> fuse = std::vector<std::string>{"auto"};
-  Field<std::string> overlap = std::string("auto"); // auto | none
+  Field<std::vector<std::string>> fuse = std::vector<std::string>{"auto"}; // or fusion_names()
+  Field<std::string> overlap = std::string("auto");                        // auto | none
 };
 
 struct TopologySpec {

@@ -19,6 +19,7 @@
 #include <fmt/ranges.h>
 
 #include "dsl/diagnostic/nearest.h"
+#include "dsl/hf/import.h"
 #include "dsl/spec/check.h"
 #include "dsl/spec/describe.h"
 #include "dsl/toml/document.h"
@@ -106,14 +107,48 @@ struct Library {
       return false;
     Diagnostics found;
     const bool good = read_library_file(kind, *path, mention.where, spec, found);
+    hand_on(found, mention);
+    return good;
+  }
+
+  // The same for a configuration: `hf` is a path, and the file is JSON.
+  bool import(const Field<std::string> &mention, ModelSpec &model) {
+    if (!mention.where.known())
+      return true;
+    const std::string path = mentioned_path(mention.where, *mention);
+    std::error_code ignored;
+    if (!std::filesystem::is_regular_file(path, ignored)) {
+      diagnostics.error("file-not-found", mention.where, fmt::format("hf: no such file: {}", path));
+      return false;
+    }
+    Diagnostics found;
+    const std::optional<std::string> text = read_text(path, mention.where, found);
+    const bool good = text && import_hf(*text, path, model, found);
+    hand_on(found, mention);
+    return good;
+  }
+
+private:
+  void hand_on(const Diagnostics &found, const Field<std::string> &mention) {
     for (Diagnostic diagnostic : found.all()) {
       if (diagnostic.where != mention.where)
         diagnostic.notes.push_back({fmt::format("'{}' is used here", *mention), mention.where});
       diagnostics.add(std::move(diagnostic));
     }
-    return good;
   }
 };
+
+// A layer that names another source of the model takes the place of what the file names: `use` and `hf` of
+// one model in one document are an error (dsl/spec), a variant or --set that turns to the other is not.
+void forget_other_source(Value &document, const Value &layer) {
+  Entry *model = document.find("model");
+  const Entry *over = layer.find("model");
+  if (!model || !over)
+    return;
+  for (const auto &[given, other] : {std::pair("use", "hf"), std::pair("hf", "use")})
+    if (over->value.find(given) && !over->value.find(other))
+      std::erase_if(model->value.entries, [&](const Entry &entry) { return entry.key == other; });
+}
 
 // ---- variants and settings ----------------------------------------------------------------------------
 
@@ -162,6 +197,11 @@ void check_variant(const Entry &variant, const std::vector<std::string> &axes, S
   };
   find_only(layout_library, scratch.layout_name);
   find_only(model_library, scratch.model.use);
+  const Field<std::string> &hf = scratch.model.hf;
+  std::error_code ignored;
+  if (hf.where.known() && !std::filesystem::is_regular_file(mentioned_path(hf.where, *hf), ignored))
+    rules.diagnostics.error("file-not-found", hf.where,
+                            fmt::format("hf: no such file: {}", mentioned_path(hf.where, *hf)));
   find_only(machine_library, scratch.machine.use);
   const std::set<std::string> legal(axes.begin(), axes.end());
   for (const NamedAxis &axis : scratch.axes) {
@@ -303,8 +343,10 @@ std::optional<TopologySpec> read_document(Value document, const std::string &fil
 
   const std::vector<Layer> selected = select(variants, variant_names, file, diagnostics);
   check_conflicts(selected, "variant-conflict", diagnostics);
-  for (const Layer &layer : selected)
+  for (const Layer &layer : selected) {
+    forget_other_source(document, *layer.document);
     lay_over(document, *layer.document);
+  }
   std::vector<Value> settings;
   std::vector<std::string> setting_names;
   std::string shown_settings;
@@ -322,13 +364,18 @@ std::optional<TopologySpec> read_document(Value document, const std::string &fil
   for (size_t i = 0; i < settings.size(); ++i)
     set_layers.push_back({setting_names[i], &settings[i]});
   check_conflicts(set_layers, "setting-conflict", diagnostics);
-  for (const Value &setting : settings)
+  for (const Value &setting : settings) {
+    forget_other_source(document, setting);
     lay_over(document, setting);
+  }
 
   const bool layout_read = library.load(layout_library, mention_in(document, "", "layout"), topology.layout);
   if (!library.load(machine_library, mention_in(document, "machine", "use"), topology.machine))
     rules.settled.insert("machine");
-  if (!library.load(model_library, mention_in(document, "model", "use"), topology.model))
+  const Field<std::string> model_use = mention_in(document, "model", "use");
+  if (!library.load(model_library, model_use, topology.model))
+    rules.settled.insert("model");
+  if (!model_use.where.known() && !library.import(mention_in(document, "model", "hf"), topology.model))
     rules.settled.insert("model");
   for (const NamedAxis &axis : topology.layout.axes)
     homes.try_emplace(axis.name, "axes");

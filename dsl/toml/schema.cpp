@@ -40,10 +40,20 @@ public:
     if (partial || required.empty())
       return schema;
     if (properties.contains("use"))
-      schema["anyOf"] = json::array({json{{"required", json::array({"use"})}}, json{{"required", required}}});
+      schema["anyOf"] = sources();
     else
       schema["required"] = required;
     return schema;
+  }
+
+  // The ways a section may get its required keys: from a file, or written in place.
+  json sources() const {
+    json ways = json::array();
+    for (const char *source : {"use", "hf"})
+      if (properties.contains(source))
+        ways.push_back({{"required", json::array({source})}});
+    ways.push_back({{"required", required}});
+    return ways;
   }
 
   void add(const std::string &key, json schema, Need need, const char *doc) {
@@ -96,9 +106,10 @@ public:
     list["minItems"] = 1;
     add(key, {{"oneOf", json::array({integer_schema(each), list})}}, need, doc);
   }
-  void integer_rows(const char *key, Field<std::vector<std::vector<int64_t>>> &, Need need,
+  void integer_rows(const char *key, Field<std::vector<std::vector<int64_t>>> &, IntegerRange each, Need need,
                     const char *doc) override {
-    add(key, array_of(array_of(integer_schema({}))), need, doc);
+    json row = array_of(integer_schema(each));
+    add(key, {{"oneOf", json::array({row, array_of(row)})}}, need, doc);
   }
   void texts(const char *key, Field<std::vector<std::string>> &, Need need, const char *doc) override {
     add(key, array_of(text_schema), need, doc);
@@ -107,10 +118,11 @@ public:
                  const char *doc) override {
     add(key, array_of(array_of(text_schema)), need, doc);
   }
-  void auto_or_texts(const char *key, Field<std::vector<std::string>> &, Need need,
-                     const char *doc) override {
-    add(key, {{"oneOf", json::array({json{{"const", "auto"}}, array_of(text_schema)})}, {"default", "auto"}},
-        need, doc);
+  void auto_or_choices(const char *key, Field<std::vector<std::string>> &, std::vector<std::string> choices,
+                       Need need, const char *doc) override {
+    json list = array_of({{"enum", choices}});
+    list["uniqueItems"] = true;
+    add(key, {{"oneOf", json::array({json{{"const", "auto"}}, list})}, {"default", "auto"}}, need, doc);
   }
   void axis_sizes(const char *key, std::vector<NamedAxis> &, const char *doc) override {
     json product = array_of(text_schema);
@@ -151,9 +163,10 @@ template <class Spec> json library_schema(const char *kind) {
                  "Version of the language.");
   describe(writer, spec);
   json schema = writer.object();
-  schema["properties"].erase("use"); // a file that is used uses no other
+  for (const char *source : {"use", "hf"}) // a file that is used uses no other
+    schema["properties"].erase(source);
   if (schema.contains("anyOf")) {
-    schema["required"] = schema["anyOf"][1]["required"];
+    schema["required"] = schema["anyOf"].back()["required"]; // written in place: the last way there is
     schema.erase("anyOf");
   }
   return schema;

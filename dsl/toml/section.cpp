@@ -8,6 +8,7 @@
 #include <fmt/ranges.h>
 
 #include "dsl/diagnostic/nearest.h"
+#include "dsl/spec/describe.h"
 
 namespace paratope {
 namespace {
@@ -136,7 +137,7 @@ void Section::boolean(const char *key, Field<bool> &field, Need need, const char
 }
 
 void Section::text(const char *key, Field<std::string> &field, Need need, const char *) {
-  if (rules.in_used_file && std::string_view(key) == "use")
+  if (rules.in_used_file && (std::string_view(key) == "use" || std::string_view(key) == "hf"))
     return; // not asked for, so unknown where it is written
   const Value *value = ask(key, field, need);
   std::string result;
@@ -218,23 +219,30 @@ void Section::integer_or_list(const char *key, Field<std::vector<int64_t>> &fiel
   }
 }
 
-void Section::integer_rows(const char *key, Field<std::vector<std::vector<int64_t>>> &field, Need need,
-                           const char *) {
+void Section::integer_rows(const char *key, Field<std::vector<std::vector<int64_t>>> &field,
+                           IntegerRange each, Need need, const char *) {
   const Value *value = ask(key, field, need);
   if (!value)
     return;
-  constexpr const char *expected = "an array of arrays of integers";
+  constexpr const char *expected = "an array of integers, or an array of such arrays";
   if (value->kind != Value::Kind::array) {
     wrong_type(key, *value, expected);
     return;
   }
   std::vector<std::vector<int64_t>> rows;
   bool good = true;
+  if (!value->items.empty() &&
+      value->items[0].kind == Value::Kind::integer) { // one row, written without its brackets
+    rows.emplace_back();
+    if (read_integers(key, *value, each, rows.back()))
+      set(field, std::move(rows), *value);
+    return;
+  }
   for (size_t i = 0; i < value->items.size(); ++i) {
     const Value &row = value->items[i];
     rows.emplace_back();
     if (row.kind == Value::Kind::array) {
-      good &= read_integers(fmt::format("{}[{}]", key, i), row, {}, rows.back());
+      good &= read_integers(fmt::format("{}[{}]", key, i), row, each, rows.back());
     } else {
       wrong_type(key, row, expected);
       good = false;
@@ -271,15 +279,28 @@ void Section::text_rows(const char *key, Field<std::vector<std::vector<std::stri
     set(field, std::move(rows), *value);
 }
 
-void Section::auto_or_texts(const char *key, Field<std::vector<std::string>> &field, Need need,
-                            const char *) {
+void Section::auto_or_choices(const char *key, Field<std::vector<std::string>> &field,
+                              std::vector<std::string> choices, Need need, const char *) {
   const Value *value = ask(key, field, need);
   if (!value)
     return;
   std::vector<std::string> result;
-  if (value->kind == Value::Kind::string && value->text == "auto")
+  if (value->kind == Value::Kind::string && value->text == "auto") {
     set(field, {"auto"}, *value);
-  else if (read_texts(key, *value, "\"auto\" or an array of strings", result))
+    return;
+  }
+  if (!read_texts(key, *value, "\"auto\" or an array of strings", result))
+    return;
+  bool good = true;
+  for (size_t i = 0; i < result.size(); ++i)
+    if (std::optional<std::string> problem = wrong_choice(result, i, choices)) {
+      Diagnostic &found =
+          error("unknown-choice", value->items[i].where, fmt::format("{}[{}]: {}", key, i, *problem));
+      if (auto guess = nearest(result[i], choices); guess && *guess != result[i])
+        found.fix = fmt::format("write \"{}\"", *guess);
+      good = false;
+    }
+  if (good)
     set(field, std::move(result), *value);
 }
 
@@ -412,7 +433,7 @@ void Section::report_unknown(const Entry &entry) {
                                        : fmt::format("{} has no key '{}'", place(), entry.key));
   auto home =
       rules.homes ? rules.homes->find(entry.key) : std::map<std::string, std::string>::const_iterator{};
-  if (rules.in_used_file && entry.key == "use")
+  if (rules.in_used_file && (entry.key == "use" || (entry.key == "hf" && path.empty())))
     unknown.fix = "leave it out: a file that is used cannot use another";
   else if (rules.homes && !is_table && home != rules.homes->end() && home->second != path)
     unknown.fix = fmt::format("move it to [{}]", home->second);
@@ -473,7 +494,7 @@ public:
                        const char *) override {
     note(key);
   }
-  void integer_rows(const char *key, Field<std::vector<std::vector<int64_t>>> &, Need,
+  void integer_rows(const char *key, Field<std::vector<std::vector<int64_t>>> &, IntegerRange, Need,
                     const char *) override {
     note(key);
   }
@@ -482,7 +503,8 @@ public:
                  const char *) override {
     note(key);
   }
-  void auto_or_texts(const char *key, Field<std::vector<std::string>> &, Need, const char *) override {
+  void auto_or_choices(const char *key, Field<std::vector<std::string>> &, std::vector<std::string>, Need,
+                       const char *) override {
     note(key);
   }
   void axis_sizes(const char *, std::vector<NamedAxis> &, const char *) override {}

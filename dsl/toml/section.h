@@ -50,13 +50,13 @@ public:
                 const char *doc) override;
   void integer_or_list(const char *key, Field<std::vector<int64_t>> &field, IntegerRange each, Need need,
                        const char *doc) override;
-  void integer_rows(const char *key, Field<std::vector<std::vector<int64_t>>> &field, Need need,
-                    const char *doc) override;
+  void integer_rows(const char *key, Field<std::vector<std::vector<int64_t>>> &field, IntegerRange each,
+                    Need need, const char *doc) override;
   void texts(const char *key, Field<std::vector<std::string>> &field, Need need, const char *doc) override;
   void text_rows(const char *key, Field<std::vector<std::vector<std::string>>> &field, Need need,
                  const char *doc) override;
-  void auto_or_texts(const char *key, Field<std::vector<std::string>> &field, Need need,
-                     const char *doc) override;
+  void auto_or_choices(const char *key, Field<std::vector<std::string>> &field,
+                       std::vector<std::string> choices, Need need, const char *doc) override;
   void axis_sizes(const char *key, std::vector<NamedAxis> &axes, const char *doc) override;
   void groups(const char *key, std::vector<NamedGroup> &groups, const char *doc) override;
   void table(const char *key, Need need, const char *doc,

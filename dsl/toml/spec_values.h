@@ -39,7 +39,7 @@ public:
                        const char *) override {
     put(key, field);
   }
-  void integer_rows(const char *key, Field<std::vector<std::vector<int64_t>>> &field, Need,
+  void integer_rows(const char *key, Field<std::vector<std::vector<int64_t>>> &field, IntegerRange, Need,
                     const char *) override {
     put(key, field);
   }
@@ -50,7 +50,8 @@ public:
                  const char *) override {
     put(key, field);
   }
-  void auto_or_texts(const char *key, Field<std::vector<std::string>> &field, Need, const char *) override {
+  void auto_or_choices(const char *key, Field<std::vector<std::string>> &field, std::vector<std::string>,
+                       Need, const char *) override {
     put(key, field);
   }
   void axis_sizes(const char *key, std::vector<NamedAxis> &axes, const char *) override {

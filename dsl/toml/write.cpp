@@ -92,7 +92,7 @@ public:
                        const char *) override {
     put(key, field, field->size() == 1 ? spelled(field->front()) : spelled(*field), need);
   }
-  void integer_rows(const char *key, Field<std::vector<std::vector<int64_t>>> &field, Need need,
+  void integer_rows(const char *key, Field<std::vector<std::vector<int64_t>>> &field, IntegerRange, Need need,
                     const char *) override {
     put(key, field, spelled(*field), need);
   }
@@ -103,8 +103,8 @@ public:
                  const char *) override {
     put(key, field, spelled(*field), need);
   }
-  void auto_or_texts(const char *key, Field<std::vector<std::string>> &field, Need need,
-                     const char *) override {
+  void auto_or_choices(const char *key, Field<std::vector<std::string>> &field, std::vector<std::string>,
+                       Need need, const char *) override {
     put(key, field, *field == std::vector<std::string>{"auto"} ? "\"auto\"" : spelled(*field), need);
   }
 
@@ -145,9 +145,9 @@ private:
     auto usual = selection.defaults.find(full);
     const bool differs = usual == selection.defaults.end() || usual->second != value;
     // A required key is one that has no default, so what a spec holds for it was meant; but not nothing.
-    const bool chosen = selection.in_full
-                            ? differs || (need == Need::required && value != "\"\"" && value != "0")
-                            : field.written;
+    const bool chosen = selection.in_full ? differs || (need == Need::required && value != "\"\"" &&
+                                                        value != "0" && value != "[]")
+                                          : field.written;
     if (chosen)
       lines += fmt::format("{} = {}\n", spelled_key(key), value);
   }
@@ -207,8 +207,10 @@ std::string write_full(const TopologySpec &topology, const LayoutSpec &known_lay
   copy.groups = combined(topology.layout.groups, topology.groups, known_layout.groups, &NamedGroup::patterns);
   if (*copy.machine.gpus_per_node > 0)
     copy.machine.use.value.clear();
-  if (*copy.model.hidden > 0)
+  if (*copy.model.hidden > 0) {
     copy.model.use.value.clear();
+    copy.model.hf.value.clear();
+  }
   Writer writer(in_full, "");
   describe(writer, copy);
   return writer.text();

@@ -131,9 +131,9 @@ public:
                        const char *) override {
     set(field, list_in(each, 1 + random() % 4));
   }
-  void integer_rows(const char *, Field<std::vector<std::vector<int64_t>>> &field, Need,
+  void integer_rows(const char *, Field<std::vector<std::vector<int64_t>>> &field, IntegerRange each, Need,
                     const char *) override {
-    set(field, {list_in({}, 2), list_in({}, 0)});
+    set(field, {list_in(each, 2), list_in(each, 0)});
   }
   void texts(const char *, Field<std::vector<std::string>> &field, Need, const char *) override {
     set(field, words());
@@ -142,8 +142,11 @@ public:
                  const char *) override {
     set(field, {words(), words()});
   }
-  void auto_or_texts(const char *, Field<std::vector<std::string>> &field, Need, const char *) override {
-    set(field, random() % 2 ? std::vector<std::string>{"auto"} : words());
+  void auto_or_choices(const char *, Field<std::vector<std::string>> &field, std::vector<std::string> choices,
+                       Need, const char *) override {
+    std::vector<std::string> some(choices.begin(),
+                                  choices.begin() + static_cast<long>(random() % choices.size()));
+    set(field, random() % 2 ? std::vector<std::string>{"auto"} : some);
   }
   void axis_sizes(const char *, std::vector<NamedAxis> &, const char *) override {}
   void groups(const char *, std::vector<NamedGroup> &, const char *) override {}

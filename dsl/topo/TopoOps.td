@@ -151,11 +151,14 @@ def Topo_SizesOp : Topo_Op<"sizes"> {
     topo.sizes world 64 engines 64 replicas 1 tokens 60 experts 384 + 64 = 448, 7 a rank
     ```
     `engines` share no batch; `tokens` is the most one engine brings to a step. `engine_group` is the group
-    whose ranks form one engine, or empty when every rank is one.
+    whose ranks form one engine, or empty when every rank is one. Ranks from `serving` on hold Engram rows only
+    (absent: all serve). Prefill: `sequences` is the most prompts of an engine, and under cp `mirror` the rows a
+    rank has of the prompts' blocks.
   }];
   let arguments = (ins I64Attr:$world, I64Attr:$engines, I64Attr:$replicas, I64Attr:$tokens,
                        I64Attr:$logical, I64Attr:$extra, I64Attr:$physical, I64Attr:$local,
-                       DenseI64ArrayAttr:$slots, StrAttr:$engine_group);
+                       DenseI64ArrayAttr:$slots, StrAttr:$engine_group, OptionalAttr<I64Attr>:$serving,
+                       OptionalAttr<I64Attr>:$sequences, OptionalAttr<I64Attr>:$mirror);
   let assemblyFormat = [{
     `world` $world `engines` $engines `replicas` $replicas `tokens` $tokens `experts` $logical `+` $extra `=` $physical `,` $local `a` `rank` `engine` $engine_group `slots` $slots attr-dict
   }];

@@ -25,19 +25,15 @@ static std::string attached(mlir::Diagnostic &diagnostic, StringRef key) {
   return {};
 }
 
-InFlightDiagnostic error(Location location, StringRef code) {
-  InFlightDiagnostic diagnostic = emitError(location);
+static InFlightDiagnostic coded(InFlightDiagnostic diagnostic, StringRef code) {
   if (diagnostic.getUnderlyingDiagnostic())
     attach(*diagnostic.getUnderlyingDiagnostic(), code_key, code);
   return diagnostic;
 }
 
-InFlightDiagnostic remark(Location location, StringRef code) {
-  InFlightDiagnostic diagnostic = emitRemark(location);
-  if (diagnostic.getUnderlyingDiagnostic())
-    attach(*diagnostic.getUnderlyingDiagnostic(), code_key, code);
-  return diagnostic;
-}
+InFlightDiagnostic error(Location location, StringRef code) { return coded(emitError(location), code); }
+InFlightDiagnostic warning(Location location, StringRef code) { return coded(emitWarning(location), code); }
+InFlightDiagnostic remark(Location location, StringRef code) { return coded(emitRemark(location), code); }
 
 void set_fix(InFlightDiagnostic &diagnostic, const Twine &fix) {
   if (diagnostic.getUnderlyingDiagnostic())
@@ -74,7 +70,7 @@ LogicalResult report(MLIRContext *context, const Diagnostics &findings) {
     Location where = to_location(context, found.where);
     InFlightDiagnostic reported = found.severity == Severity::error    ? error(where, found.code)
                                   : found.severity == Severity::remark ? remark(where, found.code)
-                                                                       : emitWarning(where);
+                                                                       : warning(where, found.code);
     reported << found.message;
     if (!found.fix.empty())
       set_fix(reported, found.fix);

@@ -13,6 +13,7 @@ namespace paratope::topo {
 
 // A located finding with its stable code; stream the message into it.
 mlir::InFlightDiagnostic error(mlir::Location location, llvm::StringRef code);
+mlir::InFlightDiagnostic warning(mlir::Location location, llvm::StringRef code);
 mlir::InFlightDiagnostic remark(mlir::Location location, llvm::StringRef code);
 // What to write instead.
 void set_fix(mlir::InFlightDiagnostic &diagnostic, const llvm::Twine &fix);

@@ -9,6 +9,7 @@
 #include "mlir/IR/Builders.h"
 
 #include "dsl/diagnostic/nearest.h"
+#include "dsl/spec/describe.h"
 
 using namespace mlir;
 
@@ -50,7 +51,7 @@ public:
                                          : Attribute(builder.getDenseI64ArrayAttr(*field));
     put(key, value, field.where, field.written);
   }
-  void integer_rows(const char *key, Field<std::vector<std::vector<int64_t>>> &field, Need,
+  void integer_rows(const char *key, Field<std::vector<std::vector<int64_t>>> &field, IntegerRange, Need,
                     const char *) override {
     SmallVector<Attribute> rows;
     for (const auto &row : *field)
@@ -67,7 +68,8 @@ public:
       rows.push_back(strings(row));
     put(key, builder.getArrayAttr(rows), field.where, field.written);
   }
-  void auto_or_texts(const char *key, Field<std::vector<std::string>> &field, Need, const char *) override {
+  void auto_or_choices(const char *key, Field<std::vector<std::string>> &field, std::vector<std::string>,
+                       Need, const char *) override {
     put(key, strings(*field), field.where, field.written);
   }
   // Axes and groups have ops of their own (mesh, group).
@@ -204,8 +206,8 @@ public:
       value = DenseI64ArrayAttr::get(op->getContext(), {one.getInt()});
     read_integers(key, value, field, each);
   }
-  void integer_rows(const char *key, Field<std::vector<std::vector<int64_t>>> &field, Need need,
-                    const char *) override {
+  void integer_rows(const char *key, Field<std::vector<std::vector<int64_t>>> &field, IntegerRange each,
+                    Need need, const char *) override {
     Attribute value = find(key, need);
     if (!value)
       return;
@@ -217,6 +219,9 @@ public:
       auto numbers = as<DenseI64ArrayAttr>(key, row, "a list of integers");
       if (!numbers)
         return;
+      for (int64_t number : numbers.asArrayRef())
+        if (!in_range(key, number, each))
+          return;
       values.emplace_back(numbers.asArrayRef().begin(), numbers.asArrayRef().end());
     }
     set(key, field, values);
@@ -242,9 +247,21 @@ public:
         return;
     set(key, field, values);
   }
-  void auto_or_texts(const char *key, Field<std::vector<std::string>> &field, Need need,
-                     const char *doc) override {
-    texts(key, field, need, doc);
+  void auto_or_choices(const char *key, Field<std::vector<std::string>> &field,
+                       std::vector<std::string> choices, Need need, const char *) override {
+    std::vector<std::string> values;
+    Attribute value = find(key, need);
+    if (!value || !read_strings(key, value, values))
+      return;
+    if (values != std::vector<std::string>{"auto"})
+      for (size_t i = 0; i < values.size(); ++i)
+        if (std::optional<std::string> problem = wrong_choice(values, i, choices)) {
+          auto &found = complain("unknown-choice", key, fmt::format("'{}': {}", path(key), *problem));
+          if (auto near = nearest(values[i], choices))
+            found.fix = fmt::format("write \"{}\"", *near);
+          return;
+        }
+    set(key, field, values);
   }
   void axis_sizes(const char *, std::vector<NamedAxis> &, const char *) override {}
   void groups(const char *, std::vector<NamedGroup> &, const char *) override {}

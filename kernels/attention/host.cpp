@@ -234,6 +234,10 @@ void attention(const KvCache &cache, int64_t layer, ConstRows q, std::span<const
   std::vector<KeyRun> runs;
   std::vector<double> scores, sums(static_cast<size_t>(heads * v_dim)), totals(static_cast<size_t>(heads));
   for (int64_t t = 0; t < q.rows; ++t) {
+    if (places.sequence(t) == -1) {
+      std::fill_n(o.row(t), o.row_size, 0.0F);
+      continue;
+    }
     const int64_t keys = collect_keys(cache, layer, places.sequence(t), positions[t], options.window, runs);
     scores.resize(static_cast<size_t>(heads * keys)); // [heads, keys]
     std::fill(sums.begin(), sums.end(), 0.0);         // [heads, v_dim]

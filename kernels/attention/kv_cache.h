@@ -41,7 +41,8 @@ public:
   explicit KvCache(KvCacheOptions options);
 
   const KvCacheOptions &shape() const { return options; }
-  int64_t bytes() const; // of the pools and open blocks
+  int64_t bytes() const;                      // of the pools and open blocks
+  int64_t pages() const { return num_pages; } // of the pool
   int64_t pages_in_use() const { return num_pages - static_cast<int64_t>(free_pages.size()); }
 
   // Gives the sequence pages for `tokens` tokens (never takes any back). Throws KernelError when tokens

@@ -67,7 +67,7 @@ struct AttentionOptions {
 // o = softmax(q·k·scale)·v over the window's tokens and, where the layer has a ratio, the first
 // floor((position+1)/ratio) compressed entries (same layout as a token's entry). sink [heads] or null: a
 // head's logit that joins the denominator only. q [T, heads·head_dim], o [T, heads·v_dim]. Reads only stored
-// entries.
+// entries. A row of sequence −1 is padding: it sees no key, and its o is 0.
 void attention(const KvCache &cache, int64_t layer, ConstRows q, std::span<const int32_t> positions,
                const float *sink, const AttentionOptions &options, Rows o,
                std::span<const int32_t> sequences = {});

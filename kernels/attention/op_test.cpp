@@ -177,6 +177,16 @@ TEST(Attention, AnEntryNobodyStoredDoesNotPass) {
   EXPECT_EQ(o, kv);
 }
 
+TEST(Attention, PaddingSeesNoKeyAndGivesZero) {
+  KvCache cache({1, 8, 4, {{2, 0}}, 0});
+  const std::vector<float> kv{1, 2}, q{1, 1, NAN, NAN};
+  std::vector<float> o(4, NAN);
+  kv_append(cache, 0, {kv.data(), 1, 2}, std::vector<int32_t>{0});
+  attention(cache, 0, {q.data(), 2, 2}, std::vector<int32_t>{0, 0}, nullptr, {1, 1, 2, 2, 0, 0, 1},
+            {o.data(), 2, 2}, std::vector<int32_t>{0, -1});
+  EXPECT_EQ(o, (std::vector<float>{1, 2, 0, 0}));
+}
+
 TEST(Attention, RefusesShapesAndPlacesThatDoNotFit) {
   KvCache cache({2, 8, 4, {{4, 0}}, 0});
   std::vector<float> d(16);

@@ -7,6 +7,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <numeric>
 
 #include <fmt/format.h>
 
@@ -73,10 +74,23 @@ std::vector<EngramHash> engram_hashes(std::span<const int64_t> layers, int64_t n
   return hashes;
 }
 
-TokenHistory::TokenHistory(int64_t sequences, int64_t ngram) : depth(ngram), num_sequences(sequences) {
-  check_positive("engram", "ngram of a history", ngram);
+int64_t engram_padded_rows(int64_t rows, int64_t parts) {
+  check_positive("engram", "parts of a table", parts);
+  if (rows < 0)
+    throw KernelError(fmt::format("engram: got {} rows of a table, expected 0 or more", rows));
+  int64_t multiple = 0, padded = 0;
+  if (__builtin_mul_overflow(parts / std::gcd(int64_t{256}, parts), int64_t{256}, &multiple) ||
+      __builtin_mul_overflow(rows / multiple + (rows % multiple != 0), multiple, &padded))
+    throw KernelError(
+        fmt::format("engram: got {} rows in {} parts, expected padded rows below 2^63", rows, parts));
+  return padded;
+}
+
+TokenHistory::TokenHistory(int64_t sequences, int64_t num_tokens)
+    : depth(num_tokens), num_sequences(sequences) {
+  check_positive("engram", "depth of a history", depth);
   int64_t size = 0;
-  if (sequences < 0 || __builtin_mul_overflow(sequences, ngram, &size))
+  if (sequences < 0 || __builtin_mul_overflow(sequences, depth, &size))
     throw KernelError(
         fmt::format("engram: got {} sequences of a history, expected 0 or more that fit", sequences));
   tokens.resize(static_cast<size_t>(size));
@@ -128,6 +142,17 @@ void engram_gather(const float *part, int64_t first_row, int64_t num_rows, std::
       throw KernelError(fmt::format("engram_gather: got table row {}, expected {} to {}", rows[i], first_row,
                                     first_row + num_rows - 1));
     std::copy_n(part + (rows[i] - first_row) * out.row_size, out.row_size, out.row(i));
+  }
+}
+
+void engram_scale(std::span<const int64_t> rows, const float *scales, int64_t num_rows, Rows x) {
+  check_equal("engram_scale", "rows of x", x.rows, static_cast<int64_t>(rows.size()));
+  const int64_t groups = engram_scale_groups(x.row_size);
+  for (int64_t i = 0; i < x.rows; ++i) {
+    check_index("engram_scale", "table row", rows[i], num_rows, i);
+    const float *scale = scales + rows[i] * groups;
+    for (int64_t d = 0; d < x.row_size; ++d)
+      x.row(i)[d] *= scale[d / engram_scale_dims];
   }
 }
 

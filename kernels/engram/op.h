@@ -34,12 +34,17 @@ std::vector<EngramHash> engram_hashes(std::span<const int64_t> layers, int64_t n
                                       int64_t vocab_per_head,
                                       const std::vector<std::vector<int64_t>> &multipliers);
 
-// The last tokens of every sequence: what an n-gram looks back on. Recording the same token again changes
-// nothing, so each Engram layer of a step may record.
+// Rows of a table once it is cut into `parts` equal parts: rounded up to a multiple of lcm(256, parts). Part
+// p owns rows p·n … (p+1)·n−1, n = padded / parts. Throws KernelError on rows < 0, parts < 1, or an overflow.
+int64_t engram_padded_rows(int64_t rows, int64_t parts);
+
+// The last `depth` tokens of every sequence: what an n-gram looks back on. Recording the same token again
+// changes nothing, so each Engram layer of a step may record, where depth covers the step: its tokens of a
+// sequence, and the n − 1 before.
 class TokenHistory {
 public:
   TokenHistory() = default;
-  TokenHistory(int64_t sequences, int64_t ngram); // throws KernelError on sizes below 0 and 1
+  TokenHistory(int64_t sequences, int64_t tokens); // depth; throws KernelError on sizes below 0 and 1
   void record(int64_t sequence, int64_t position, int32_t id);
   // 0 for positions before the sequence's start. Throws KernelError when the token was never recorded.
   int32_t at(int64_t sequence, int64_t position) const;
@@ -63,6 +68,14 @@ void engram_hash(const EngramHash &hash, std::span<const int32_t> ids, std::span
 // part [num_rows, dim], out [rows.size(), dim]. Throws KernelError on a row of another owner.
 void engram_gather(const float *part, int64_t first_row, int64_t num_rows, std::span<const int64_t> rows,
                    Rows out);
+
+// Tables are stored with one scale for 32 dims of a row, ⌈dim/32⌉ a row.
+inline constexpr int64_t engram_scale_dims = 32;
+inline int64_t engram_scale_groups(int64_t dim) { return (dim + engram_scale_dims - 1) / engram_scale_dims; }
+
+// x[i][d] = x[i][d]·scales[rows[i]][d div 32], in place: table rows as stored become their values. x
+// [rows.size(), dim], scales [num_rows, ⌈dim/32⌉]. Throws KernelError on a row outside.
+void engram_scale(std::span<const int64_t> rows, const float *scales, int64_t num_rows, Rows x);
 
 // [key_0 … key_{n−1}, value] = feats·Wᵀ; X'_m = X_m + gate_m·value with the gate above; norms are RMS norms
 // with gains of their own a stream. X, X' [T, n·H], feats [T, F], wkv [(n+1)·H, F], h_gain, key_gain [n·H].

@@ -3,6 +3,7 @@
 
 #include "kernels/testing.h"
 
+#include <limits>
 #include <numeric>
 
 namespace paratope {
@@ -93,6 +94,29 @@ TEST(EngramHash, WrapsAndTakesTheRemainderNotNegative) {
   EXPECT_EQ(rows[0], static_cast<int64_t>(wrapped % 97 + 97) % 97);
 }
 
+TEST(EngramPaddedRows, PartsAreEqual) {
+  EXPECT_EQ(engram_padded_rows(384006168, 64), 384006400);
+  EXPECT_EQ(engram_padded_rows(384016682, 64), 384016896);
+  EXPECT_EQ(engram_padded_rows(384006400, 64) / 64, 6000100);
+  for (int64_t parts : {1, 3, 8, 12, 100, 256, 384, 1024})
+    for (int64_t rows : {0, 1, 255, 256, 257, 99999}) {
+      const int64_t padded = engram_padded_rows(rows, parts);
+      EXPECT_EQ(padded % parts, 0);
+      EXPECT_EQ(padded % 256, 0);
+      EXPECT_GE(padded, rows);
+      EXPECT_LT(padded - rows, std::lcm(int64_t{256}, parts)); // no smaller multiple would do
+    }
+  EXPECT_EQ(message_of([] { engram_padded_rows(1, 0); }),
+            "engram: got parts of a table 0, expected 1 or more");
+  EXPECT_EQ(message_of([] { engram_padded_rows(-1, 2); }),
+            "engram: got -1 rows of a table, expected 0 or more");
+  const int64_t largest = std::numeric_limits<int64_t>::max();
+  for (auto [rows, parts] : {std::pair(int64_t{1}, largest), std::pair(largest, int64_t{1})})
+    EXPECT_EQ(message_of([&] { engram_padded_rows(rows, parts); }),
+              "engram: got " + std::to_string(rows) + " rows in " + std::to_string(parts) +
+                  " parts, expected padded rows below 2^63");
+}
+
 TEST(TokenHistory, RefusesTokensNobodyRecorded) {
   TokenHistory history(1, 3);
   history.record(0, 7, 42);
@@ -104,6 +128,7 @@ TEST(TokenHistory, RefusesTokensNobodyRecorded) {
   EXPECT_EQ(message_of([&] { history.record(1, 0, 1); }), "engram: got sequence 1 in row 1, expected 0 to 0");
   EXPECT_EQ(message_of([&] { history.record(0, -3, 1); }),
             "engram: got position -3 of sequence 0, expected 0 or more");
+  EXPECT_EQ(message_of([] { TokenHistory(1, 0); }), "engram: got depth of a history 0, expected 1 or more");
   EXPECT_EQ(message_of([] { TokenHistory(-1, 3); }),
             "engram: got -1 sequences of a history, expected 0 or more that fit");
 }
@@ -119,6 +144,39 @@ TEST(EngramGather, TakesRowsOfItsPartOnly) {
                 engram_gather(part.data(), 100, 4, std::vector<int64_t>{100, row}, {out.data(), 2, 3});
               }),
               "engram_gather: got table row " + std::to_string(row) + ", expected 100 to 103");
+}
+
+// A prompt in one step: every layer records all of it, and looks back from every token.
+TEST(EngramHash, OfAWholePromptEqualsTokenByToken) {
+  const std::vector<EngramHash> hashes =
+      engram_hashes(std::vector<int64_t>{0, 1}, 3, 2, 50, {{3, 5, 7}, {9, 11, 13}});
+  const std::vector<int32_t> ids{4, 8, 15, 16, 23, 42, 7}, positions{0, 1, 2, 3, 4, 0, 1},
+      sequences{1, 1, 1, 1, 1, 0, 0};
+  TokenHistory whole(2, 5 + 2), stepwise(2, 3);
+  std::vector<int64_t> rows(ids.size() * 4), one(4);
+  for (const EngramHash &hash : hashes) { // the second layer records what the first did
+    engram_hash(hash, ids, positions, whole, rows, sequences);
+    TokenHistory fresh = stepwise;
+    for (size_t t = 0; t < ids.size(); ++t) {
+      engram_hash(hash, std::span(ids).subspan(t, 1), std::span(positions).subspan(t, 1), fresh, one,
+                  std::span(sequences).subspan(t, 1));
+      EXPECT_TRUE(std::equal(one.begin(), one.end(), rows.begin() + static_cast<int64_t>(t) * 4)) << t;
+    }
+  }
+}
+
+TEST(EngramScale, MultipliesEachGroupOf32Dims) {
+  std::vector<float> x(2 * 40, 2.0F);
+  const std::vector<float> scales{1, 2, 3, 4, 5, 6}; // 3 rows of 2 groups
+  engram_scale(std::vector<int64_t>{2, 0}, scales.data(), 3, {x.data(), 2, 40});
+  EXPECT_EQ(x[0], 10);
+  EXPECT_EQ(x[31], 10);
+  EXPECT_EQ(x[32], 12);
+  EXPECT_EQ(x[40], 2);
+  EXPECT_EQ(x[79], 4);
+  EXPECT_EQ(
+      message_of([&] { engram_scale(std::vector<int64_t>{0, 3}, scales.data(), 3, {x.data(), 2, 40}); }),
+      "engram_scale: got table row 3 in row 1, expected 0 to 2");
 }
 
 TEST(EngramGate, EqualsTheFormula) {

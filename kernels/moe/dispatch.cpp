@@ -66,6 +66,8 @@ void pack_dispatch(std::span<const int32_t> idx, ConstRows w, std::span<const in
   std::vector<std::pair<int64_t, float>> slots(
       static_cast<size_t>(k)); // of one token, by slot: by rank, then slot
   for (int64_t t = 0; t < w.rows; ++t) {
+    if (token_numbers[t] < 0)
+      continue; // padding
     for (int64_t i = 0; i < k; ++i) {
       check_index("dispatch", "expert", idx[t * k + i], table.logical, t);
       slots[i] = {slot_of(table, token_numbers[t], idx[t * k + i]), w.row(t)[i]};

@@ -7,7 +7,7 @@
 //   owner (source rank)            expert rank (destination d)
 //   pack_dispatch ── rows, list ─▶ order_rows       by local slot, then source rank, then token
 //     each token once a            expand_rows      one row a (token, local slot)
-//     destination                  expert_ffn
+//     destination                  the experts
 //   combine_accumulate ◀─ sums ──  combine_rows     Σ w·row a token, back in the order it was sent
 //     ranks ascending, then shared
 #pragma once
@@ -51,7 +51,8 @@ struct DispatchList {
 };
 
 // lists[d] for every destination d of the ep group. idx [T·k] logical experts, w [T, k]; token_numbers [T]:
-// each row's number in the whole batch of all engines. Reuses the vectors' memory. Throws KernelError on an
+// each row's number in the whole batch of all engines, or −1 for padding, which goes nowhere. Reuses the
+// vectors' memory. Throws KernelError on an
 // expert out of range or chosen twice by one token.
 void pack_dispatch(std::span<const int32_t> idx, ConstRows w, std::span<const int64_t> token_numbers,
                    const SlotTable &table, std::vector<DispatchList> &lists);

@@ -158,6 +158,22 @@ TEST_P(Exchange, ConservesTokensOrdersRowsAndCombines) {
 
 INSTANTIATE_TEST_SUITE_P(Groups, Exchange, testing::Values(1, 2, 3, 4, 8));
 
+TEST(Dispatch, PaddingGoesNowhereAndGetsItsSharedRowBack) {
+  const SlotTable table = slot_table(std::vector<int64_t>{0, 1}, 2, 2);
+  const std::vector<int32_t> idx{0, -5, 1}; // what a padding row chose means nothing
+  const std::vector<float> w{1, NAN, 1}, x{1, NAN, 3}, shared{10, 20, 30};
+  std::vector<DispatchList> lists;
+  pack_dispatch(idx, {w.data(), 3, 1}, std::vector<int64_t>{5, -1, 6}, table, lists);
+  EXPECT_EQ(lists[0].tokens, std::vector<int32_t>{0});
+  EXPECT_EQ(lists[1].tokens, std::vector<int32_t>{2});
+  const ConstRows returned[] = {{x.data(), 1, 1}, {x.data() + 2, 1, 1}};
+  std::vector<float> y(3, NAN);
+  combine_accumulate(lists, returned, {shared.data(), 3, 1}, {y.data(), 3, 1});
+  EXPECT_EQ(y, (std::vector<float>{11, 20, 33}));
+  combine_accumulate(lists, returned, {}, {y.data(), 3, 1});
+  EXPECT_EQ(y, (std::vector<float>{1, 0, 3}));
+}
+
 TEST(Dispatch, RefusesExpertsThatCannotBe) {
   const SlotTable table = slot_table(std::vector<int64_t>{0, 1, 2, 3}, 4, 2);
   const std::vector<float> w(4, 0.5F);

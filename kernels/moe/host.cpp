@@ -99,38 +99,28 @@ void candidates_of(const std::vector<double> &values, const GateOptions &options
       candidates.push_back(e);
 }
 
-// What a feed-forward needs between its two products.
-struct Scratch {
-  std::vector<float> hidden;        // [rows, 2·width]: g, then u; silu(g)·u replaces g
-  std::vector<double> exponentials; // [width]
-};
-
-void feed_forward(ConstRows x, const float *w13, const float *w2, int64_t width, double limit,
-                  Scratch &scratch, Rows y) {
-  scratch.hidden.resize(static_cast<size_t>(x.rows * 2 * width));
-  scratch.exponentials.resize(static_cast<size_t>(width));
-  float *hidden = scratch.hidden.data();
-  double *e = scratch.exponentials.data();
-  dot_block(x.data, x.row_size, x.rows, w13, x.row_size, 2 * width, x.row_size, hidden, 2 * width);
-  for (int64_t t = 0; t < x.rows; ++t) {
-    float *g = hidden + t * 2 * width, *u = g + width;
-    for (int64_t i = 0; i < width && limit > 0; ++i) {
-      g[i] = static_cast<float>(std::min<double>(g[i], limit));
-      u[i] = static_cast<float>(std::clamp<double>(u[i], -limit, limit));
-    }
-    for (int64_t i = 0; i < width; ++i)
-      e[i] = -static_cast<double>(g[i]);
-    exp_each(e, width);
-    for (int64_t i = 0; i < width; ++i)
-      g[i] = static_cast<float>(g[i] / (1.0 + e[i]) * u[i]);
+// Rows of x by slot: a slot's rows meet its matrix [outputs, inputs] of w.
+void product_by_slots(const char *op, ConstRows x, std::span<const int64_t> offsets, const float *w, Rows y) {
+  check_equal(op, "rows of the output", y.rows, x.rows);
+  check_positive(op, "offsets", static_cast<int64_t>(offsets.size()));
+  check_equal(op, "first offset", offsets.front(), 0);
+  check_equal(op, "last offset", offsets.back(), x.rows);
+  for (size_t s = 0; s + 1 < offsets.size(); ++s) {
+    const int64_t first = offsets[s], rows = offsets[s + 1] - first;
+    if (rows < 0 || first + rows > x.rows)
+      throw KernelError(fmt::format("{}: got rows {} to {} for slot {}, expected ascending offsets", op,
+                                    first, offsets[s + 1], s));
+    const float *expert = w + static_cast<int64_t>(s) * y.row_size * x.row_size;
+    if (rows > 0)
+      dot_block(x.row(first), x.row_size, rows, expert, x.row_size, y.row_size, x.row_size, y.row(first),
+                y.row_size);
   }
-  dot_block(hidden, 2 * width, x.rows, w2, width, y.row_size, width, y.data, y.row_size);
 }
 
-void check_expert(const char *op, ConstRows x, int64_t width, ConstRows y) {
-  check_positive(op, "width", width);
-  check_equal(op, "rows of y", y.rows, x.rows);
-  check_equal(op, "row size of y", y.row_size, x.row_size);
+// h holds a gate and an up of equal widths.
+void check_gate_up(const char *op, ConstRows h) {
+  check_positive(op, "row size of h", h.row_size);
+  check_equal(op, "row size of h modulo 2", h.row_size % 2, 0);
 }
 
 } // namespace
@@ -183,35 +173,48 @@ void gate(ConstRows x, const float *wg, const float *bias, const GateOptions &op
   }
 }
 
-void ffn(ConstRows x, const float *w13, const float *w2, int64_t width, double limit, Rows y) {
-  check_expert("ffn", x, width, y);
-  Scratch scratch;
-  feed_forward(x, w13, w2, width, limit, scratch, y);
+void gate_up(ConstRows x, const float *w13, Rows h) {
+  check_gate_up("gate_up", h);
+  check_equal("gate_up", "rows of h", h.rows, x.rows);
+  dot_block(x.data, x.row_size, x.rows, w13, x.row_size, h.row_size, x.row_size, h.data, h.row_size);
 }
 
-void expert_ffn(ConstRows x, std::span<const int64_t> offsets, const float *w13, const float *w2,
-                int64_t width, double limit, Rows y) {
-  check_expert("expert_ffn", x, width, y);
-  check_positive("expert_ffn", "offsets", static_cast<int64_t>(offsets.size()));
-  check_equal("expert_ffn", "first offset", offsets.front(), 0);
-  check_equal("expert_ffn", "last offset", offsets.back(), x.rows);
-  Scratch scratch;
-  for (size_t s = 0; s + 1 < offsets.size(); ++s) {
-    const int64_t first = offsets[s], rows = offsets[s + 1] - first;
-    if (rows < 0 || first + rows > x.rows)
-      throw KernelError(fmt::format("expert_ffn: got rows {} to {} for slot {}, expected ascending offsets",
-                                    first, offsets[s + 1], s));
-    const auto slot = static_cast<int64_t>(s);
-    if (rows > 0)
-      feed_forward({x.row(first), rows, x.row_size}, w13 + slot * 2 * width * x.row_size,
-                   w2 + slot * width * x.row_size, width, limit, scratch, {y.row(first), rows, y.row_size});
+void swiglu(ConstRows h, double limit, Rows a) {
+  check_gate_up("swiglu", h);
+  check_equal("swiglu", "row size of a", a.row_size, h.row_size / 2);
+  check_equal("swiglu", "rows of a", a.rows, h.rows);
+  const int64_t width = a.row_size;
+  std::vector<double> g(static_cast<size_t>(width)), e(g.size());
+  for (int64_t t = 0; t < h.rows; ++t) {
+    const float *gate = h.row(t), *up = gate + width;
+    for (int64_t i = 0; i < width; ++i)
+      g[i] = limit > 0 ? static_cast<float>(std::min<double>(gate[i], limit)) : gate[i];
+    for (int64_t i = 0; i < width; ++i)
+      e[i] = -g[i];
+    exp_each(e.data(), width);
+    for (int64_t i = 0; i < width; ++i) {
+      const float u = limit > 0 ? static_cast<float>(std::clamp<double>(up[i], -limit, limit)) : up[i];
+      a.row(t)[i] = static_cast<float>(g[i] / (1.0 + e[i]) * u);
+    }
   }
+}
+
+void expert_gate_up(ConstRows x, std::span<const int64_t> offsets, const float *w13, Rows h) {
+  check_gate_up("expert_gate_up", h);
+  product_by_slots("expert_gate_up", x, offsets, w13, h);
+}
+
+void expert_down(ConstRows a, std::span<const int64_t> offsets, const float *w2, Rows y) {
+  check_positive("expert_down", "row size of y", y.row_size);
+  product_by_slots("expert_down", a, offsets, w2, y);
 }
 
 void local_experts(ConstRows x, std::span<const int32_t> idx, ConstRows w,
                    std::span<const int64_t> token_numbers, const SlotTable &table, int64_t block,
                    const float *w13, const float *w2, int64_t width, double limit, Rows y) {
-  check_expert("local_experts", x, width, y);
+  check_positive("local_experts", "width", width);
+  check_equal("local_experts", "rows of y", y.rows, x.rows);
+  check_equal("local_experts", "row size of y", y.row_size, x.row_size);
   check_equal("local_experts", "rows of w", w.rows, x.rows);
   check_index("local_experts", "block", block, table.blocks(), 0);
   // The same path as an exchange with one source and one destination: pack, order, compute, combine.
@@ -228,8 +231,11 @@ void local_experts(ConstRows x, std::span<const int32_t> idx, ConstRows w,
   pack_rows(x, mine, sent_rows);
   const ConstRows sources[] = {sent_rows};
   expand_rows(sources, order, {in.data(), order.rows(), hidden});
-  expert_ffn({in.data(), order.rows(), hidden}, order.offsets, w13, w2, width, limit,
-             {out.data(), order.rows(), hidden});
+  std::vector<float> gate_ups(order.rows() * 2 * width), activated(order.rows() * width);
+  const Rows h{gate_ups.data(), order.rows(), 2 * width}, a{activated.data(), order.rows(), width};
+  expert_gate_up({in.data(), order.rows(), hidden}, order.offsets, w13, h);
+  swiglu(h, limit, a);
+  expert_down(a, order.offsets, w2, {out.data(), order.rows(), hidden});
   combine_rows({out.data(), order.rows(), hidden}, order, 0, sent_rows);
   combine_accumulate({&mine, 1}, sources, {}, y);
 }

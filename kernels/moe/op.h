@@ -36,18 +36,25 @@ struct GateOptions {
 void gate(ConstRows x, const float *wg, const float *bias, const GateOptions &options,
           std::span<const int32_t> drawn, std::span<int32_t> idx, Rows w);
 
-// y = (silu(g)·u)·W2ᵀ with g = x·W13[0]ᵀ, u = x·W13[1]ᵀ; limit > 0: g = min(g, limit), u = clamp(u, ±limit).
-// x [T, H], W13 [2, I, H], W2 [H, I], y [T, H]. With a split I, y is a partial sum.
-void ffn(ConstRows x, const float *w13, const float *w2, int64_t width, double limit, Rows y);
+// A feed-forward in its three products, so that a schedule may put something between any two of them:
+//
+//     x ──gate_up──▶ h = [ g | u ] ──swiglu──▶ a = silu(g)·u ──linear with W2──▶ y
+//
+// h = [x·W13[0]ᵀ, x·W13[1]ᵀ]. x [T, H], W13 [2, I, H], h [T, 2I]. With a split I, y becomes a partial sum.
+void gate_up(ConstRows x, const float *w13, Rows h);
 
-// ffn of each row with its slot's expert: rows offsets[s] … offsets[s+1]−1 belong to local slot s.
-// x, y [R, H]; offsets [slots + 1], ascending from 0 to R; W13 [slots, 2, I, H], W2 [slots, H, I].
-void expert_ffn(ConstRows x, std::span<const int64_t> offsets, const float *w13, const float *w2,
-                int64_t width, double limit, Rows y);
+// a = silu(g)·u; limit > 0: g = min(g, limit), u = clamp(u, ±limit). h [T, 2I], a [T, I].
+void swiglu(ConstRows h, double limit, Rows a);
 
-// For exchange by all-gather: y[t] = Σ over chosen experts whose slot is on `block` of w·ffn(x[t]), in slot
-// order; 0 when there is none. A partial sum. x, y [ΣT, H]; idx [ΣT·k], w [ΣT, k]; token_numbers [ΣT] as in
-// pack_dispatch; W13, W2 as expert_ffn, by the block's slots.
+// gate_up and the product with W2, each row with its slot's expert: rows offsets[s] … offsets[s+1]−1 belong
+// to local slot s. offsets [slots + 1], ascending from 0 to R. x [R, H], W13 [slots, 2, I, H], h [R, 2I];
+// a [R, I], W2 [slots, H, I], y [R, H].
+void expert_gate_up(ConstRows x, std::span<const int64_t> offsets, const float *w13, Rows h);
+void expert_down(ConstRows a, std::span<const int64_t> offsets, const float *w2, Rows y);
+
+// For exchange by all-gather: y[t] = Σ over chosen experts whose slot is on `block` of w·expert(x[t]), in
+// slot order; 0 when there is none, and for padding. A partial sum. x, y [ΣT, H]; idx [ΣT·k], w [ΣT, k];
+// token_numbers [ΣT] as in pack_dispatch; W13 [slots, 2, I, H], W2 [slots, H, I], by the block's slots.
 void local_experts(ConstRows x, std::span<const int32_t> idx, ConstRows w,
                    std::span<const int64_t> token_numbers, const SlotTable &table, int64_t block,
                    const float *w13, const float *w2, int64_t width, double limit, Rows y);

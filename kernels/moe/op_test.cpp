@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "kernels/moe/op.h"
 
+#include "kernels/linear/op.h"
 #include "kernels/testing.h"
 
 #include <set>
@@ -151,7 +152,15 @@ std::vector<double> naive_ffn(const float *x, const float *w13, const float *w2,
   return y;
 }
 
-TEST(Ffn, EqualsTheFormula) {
+// A feed-forward as a plan runs it.
+void run_ffn(ConstRows x, const float *w13, const float *w2, int64_t width, double limit, Rows y) {
+  auto h = poisoned(x.rows * 2 * width), a = poisoned(x.rows * width);
+  gate_up(x, w13, {h.data(), x.rows, 2 * width});
+  swiglu({h.data(), x.rows, 2 * width}, limit, {a.data(), x.rows, width});
+  linear({a.data(), x.rows, width}, w2, y);
+}
+
+TEST(FeedForward, EqualsTheFormula) {
   for (int64_t t : {0, 1, 3})
     for (int64_t width : {1, 7, 32})
       for (double limit : {0.0, 0.8}) {
@@ -159,7 +168,7 @@ TEST(Ffn, EqualsTheFormula) {
         const auto x = random_floats(t * hidden, 1), w13 = random_floats(2 * width * hidden, 2),
                    w2 = random_floats(hidden * width, 3);
         auto y = poisoned(t * hidden);
-        ffn({x.data(), t, hidden}, w13.data(), w2.data(), width, limit, {y.data(), t, hidden});
+        run_ffn({x.data(), t, hidden}, w13.data(), w2.data(), width, limit, {y.data(), t, hidden});
         std::vector<double> expected;
         for (int64_t i = 0; i < t; ++i) {
           const auto row = naive_ffn(x.data() + i * hidden, w13.data(), w2.data(), hidden, width, limit);
@@ -167,18 +176,39 @@ TEST(Ffn, EqualsTheFormula) {
         }
         EXPECT_LT(error_of(y, expected), 2 * rounding);
       }
-  std::vector<float> d(8);
-  EXPECT_EQ(message_of([&] { ffn({d.data(), 1, 2}, d.data(), d.data(), 0, 0, {d.data(), 1, 2}); }),
-            "ffn: got width 0, expected 1 or more");
 }
 
-TEST(ExpertFfn, EachRowMeetsItsSlotsExpert) {
+TEST(FeedForward, RefusesSizesThatDoNotFit) {
+  std::vector<float> d(64);
+  const float *x = d.data();
+  EXPECT_EQ(message_of([&] { gate_up({x, 1, 2}, x, {d.data(), 1, 3}); }),
+            "gate_up: got row size of h modulo 2 1, expected 0");
+  EXPECT_EQ(message_of([&] { gate_up({x, 1, 2}, x, {d.data(), 2, 4}); }),
+            "gate_up: got rows of h 2, expected 1");
+  EXPECT_EQ(message_of([&] { swiglu({x, 1, 6}, 0, {d.data(), 1, 2}); }),
+            "swiglu: got row size of a 2, expected 3");
+  EXPECT_EQ(message_of([&] { swiglu({x, 1, 6}, 0, {d.data(), 3, 3}); }),
+            "swiglu: got rows of a 3, expected 1");
+  EXPECT_EQ(message_of([&] { swiglu({x, 1, 0}, 0, {d.data(), 1, 0}); }),
+            "swiglu: got row size of h 0, expected 1 or more");
+}
+
+TEST(Experts, EachRowMeetsItsSlotsExpert) {
   const int64_t hidden = 6, width = 5, slots = 4, rows = 7;
   const std::vector<int64_t> offsets{0, 3, 3, 4, 7}; // slot 1 has no row
   const auto x = random_floats(rows * hidden, 1), w13 = random_floats(slots * 2 * width * hidden, 2),
              w2 = random_floats(slots * width * hidden, 3);
-  auto y = poisoned(rows * hidden);
-  expert_ffn({x.data(), rows, hidden}, offsets, w13.data(), w2.data(), width, 1, {y.data(), rows, hidden});
+  auto h = poisoned(rows * 2 * width), a = poisoned(rows * width), y = poisoned(rows * hidden);
+  expert_gate_up({x.data(), rows, hidden}, offsets, w13.data(), {h.data(), rows, 2 * width});
+  swiglu({h.data(), rows, 2 * width}, 1, {a.data(), rows, width});
+  expert_down({a.data(), rows, width}, offsets, w2.data(), {y.data(), rows, hidden});
+  for (int64_t s = 0; s < slots; ++s) { // the same bits as the slot's feed-forward alone
+    const int64_t first = offsets[s], count = offsets[s + 1] - first;
+    auto alone = poisoned(count * hidden);
+    run_ffn({x.data() + first * hidden, count, hidden}, w13.data() + s * 2 * width * hidden,
+            w2.data() + s * width * hidden, width, 1, {alone.data(), count, hidden});
+    EXPECT_TRUE(std::equal(alone.begin(), alone.end(), y.begin() + first * hidden));
+  }
   std::vector<double> expected;
   for (int64_t s = 0; s < slots; ++s)
     for (int64_t r = offsets[s]; r < offsets[s + 1]; ++r) {
@@ -188,14 +218,18 @@ TEST(ExpertFfn, EachRowMeetsItsSlotsExpert) {
     }
   EXPECT_LT(error_of(y, expected), 2 * rounding);
   auto call = [&](std::vector<int64_t> wrong) {
-    return message_of([&] {
-      expert_ffn({x.data(), rows, hidden}, wrong, w13.data(), w2.data(), width, 1, {y.data(), rows, hidden});
-    });
+    return message_of(
+        [&] { expert_gate_up({x.data(), rows, hidden}, wrong, w13.data(), {h.data(), rows, 2 * width}); });
   };
-  EXPECT_EQ(call({0, 3, 6}), "expert_ffn: got last offset 6, expected 7");
-  EXPECT_EQ(call({1, 7}), "expert_ffn: got first offset 1, expected 0");
-  EXPECT_EQ(call({0, 5, 3, 7}), "expert_ffn: got rows 5 to 3 for slot 1, expected ascending offsets");
-  EXPECT_EQ(call({0, 9, 7}), "expert_ffn: got rows 0 to 9 for slot 0, expected ascending offsets");
+  EXPECT_EQ(call({0, 3, 6}), "expert_gate_up: got last offset 6, expected 7");
+  EXPECT_EQ(call({1, 7}), "expert_gate_up: got first offset 1, expected 0");
+  EXPECT_EQ(call({0, 5, 3, 7}), "expert_gate_up: got rows 5 to 3 for slot 1, expected ascending offsets");
+  EXPECT_EQ(call({0, 9, 7}), "expert_gate_up: got rows 0 to 9 for slot 0, expected ascending offsets");
+  EXPECT_EQ(message_of([&] {
+              expert_down({a.data(), rows, width}, std::vector<int64_t>{0, 6}, w2.data(),
+                          {y.data(), rows, hidden});
+            }),
+            "expert_down: got last offset 6, expected 7");
 }
 
 TEST(LocalExperts, PartialSumsOfAllBlocksAreTheWhole) {
@@ -225,6 +259,10 @@ TEST(LocalExperts, PartialSumsOfAllBlocksAreTheWhole) {
                   local2.data(), width, 0, {y.data(), t, hidden});
     for (size_t i = 0; i < sum.size(); ++i)
       sum[i] += y[i];
+    const std::vector<int64_t> padding(numbers.size(), -1); // meets no expert
+    local_experts({x.data(), t, hidden}, idx, {w.data(), t, k}, padding, table, block, local13.data(),
+                  local2.data(), width, 0, {y.data(), t, hidden});
+    EXPECT_EQ(y, std::vector<float>(y.size(), 0.0F));
   }
   std::vector<double> expected(sum.size(), 0.0);
   for (int64_t i = 0; i < t; ++i)

@@ -28,12 +28,12 @@ struct Site {
   std::string_view name;  // "layers.3.moe"
   std::string_view where; // "topology.toml:12:3"
   int64_t instruction = -1;
-  int64_t step = -1;
+  int64_t step = -1; // −1: at load
 };
 
-enum class Reduce { sum_f32, max_i64 };
+enum class Reduce { sum_f32, max_i64, min_i64 };
 
-// output = Σ or max over members; `count` elements, equal on every member. May be in place.
+// output = Σ, max or min over members; `count` elements, equal on every member. May be in place.
 struct AllReduceOptions {
   Site site;
   const void *input = nullptr;

@@ -46,6 +46,39 @@ std::span<const int64_t> Call::input_i64(size_t i) const {
           static_cast<size_t>(state.rows * input_buffer(i).row_size)};
 }
 
+std::span<const int32_t> Call::sequences(size_t i) const {
+  std::vector<int32_t> &found = rank.scratch_sequences;
+  found.clear();
+  if (static_cast<int64_t>(tokens(i).size()) != rows(i))
+    fail(fmt::format("got rows of {} without tokens, expected rows of tokens", input_buffer(i).name));
+  for (int64_t token : tokens(i)) {
+    int64_t place = token - rank.first_token;
+    if (token != padding && (place < 0 || place >= rank.num_tokens))
+      fail(fmt::format("got token {} in {}, expected one of the engine's: {} to {}", token,
+                       input_buffer(i).name, rank.first_token, rank.first_token + rank.num_tokens - 1));
+    found.push_back(token == padding ? -1 : rank.sequence_of[static_cast<size_t>(place)]);
+  }
+  return found;
+}
+
+void Call::check_whole_batch(size_t i) const {
+  if (rows(i) != rank.num_tokens)
+    fail(fmt::format("got {} rows of {}, expected one for each of the engine's {} tokens", rows(i),
+                     input_buffer(i).name, rank.num_tokens));
+  for (int64_t t = 0; t < rank.num_tokens; ++t)
+    if (tokens(i).size() != static_cast<size_t>(rank.num_tokens) ||
+        tokens(i)[static_cast<size_t>(t)] != rank.first_token + t)
+      fail(fmt::format("got rows of {} in another order, expected the engine's tokens from {} on",
+                       input_buffer(i).name, rank.first_token));
+}
+
+int64_t Call::axis_size(const std::string &axis) const {
+  for (const plan::Axis &each : program.plan->axes)
+    if (each.name == axis)
+      return each.size;
+  fail(fmt::format("got axis {}, which the plan does not have", axis));
+}
+
 std::byte *Call::output_bytes(size_t i, int64_t num_rows, std::span<const int64_t> of) {
   const plan::Buffer &buffer = output_buffer(i);
   if (num_rows > buffer.rows)
@@ -114,8 +147,8 @@ int64_t Call::integer(const char *name, int64_t otherwise) const {
 const std::string &Call::word(const char *name) const { return instruction.words.at(name); }
 
 const OpEntry *find_op(const std::string &name) {
-  for (std::span<const OpEntry> ops :
-       {token_ops(), attention_ops(), moe_ops(), engram_ops(), collective_ops(), exchange_ops()})
+  for (std::span<const OpEntry> ops : {token_ops(), attention_ops(), moe_ops(), engram_ops(),
+                                       collective_ops(), exchange_ops(), context_ops(), load_ops()})
     for (const OpEntry &op : ops)
       if (op.name == name)
         return &op;
@@ -127,7 +160,8 @@ comm::Communicator &communicator_of(Call &call) {
   if (!communicator)
     call.fail(
         fmt::format("rank {} is in no group of communicator {}", call.rank.rank, call.instruction.comm));
-  ++call.rank.issued[{call.instruction.op, call.instruction.comm}];
+  Rank::Counts &counts = call.step < 0 ? call.rank.issued_at_load : call.rank.issued;
+  ++counts[{call.instruction.op, call.instruction.comm}];
   return *communicator;
 }
 

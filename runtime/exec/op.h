@@ -14,6 +14,7 @@
 #include "kernels/tensor.h"
 #include "runtime/exec/rank.h"
 #include "runtime/plan/plan.h"
+#include "runtime/weights/store.h"
 
 namespace paratope {
 
@@ -25,16 +26,17 @@ struct Program {
   std::vector<std::vector<int64_t>> weight_shapes; // local, by id
   SlotTable slots;
   std::vector<EngramHash> hashes; // in the order of model.engram_layers
-  int64_t total_tokens = 0;       // of all engines, placeholders not counted
+  plan::Batch batch;              // of all engines, placeholders not counted
   const struct ExpertDraw *draw = nullptr;
-  bool keep_outputs = false; // for verification
+  WeightStore store{0};      // of model.weights
+  bool keep_outputs = false; // for verification or a dump
 };
 
 struct Call {
   const Program &program;
   const plan::Instruction &instruction;
   Rank &rank;
-  int64_t step = 0;
+  int64_t step = 0; // −1 at load
 
   // ---- operands ----
   const plan::Buffer &input_buffer(size_t i) const;
@@ -44,6 +46,13 @@ struct Call {
   std::span<const int32_t> input_i32(size_t i) const; // rows · row_size of them
   std::span<const int64_t> input_i64(size_t i) const;
   const std::vector<int64_t> &tokens(size_t i) const;
+
+  // The sequence of each row of input i, counted in this rank's engine; −1 for padding. Throws RuntimeError
+  // on a row of another engine. Valid until the next call.
+  std::span<const int32_t> sequences(size_t i) const;
+  // Throws RuntimeError when input i is not the engine's flat batch: all its tokens in order.
+  void check_whole_batch(size_t i) const;
+  int64_t axis_size(const std::string &axis) const;
 
   // Makes output i `num_rows` rows long, of the same tokens as input 0 (or of `of`). Throws RuntimeError when
   // the plan's buffer is smaller. Valid before and after the op has written it.
@@ -84,6 +93,8 @@ std::span<const OpEntry> moe_ops();
 std::span<const OpEntry> engram_ops();
 std::span<const OpEntry> collective_ops();
 std::span<const OpEntry> exchange_ops();
+std::span<const OpEntry> context_ops();
+std::span<const OpEntry> load_ops();
 const OpEntry *find_op(const std::string &name);
 
 // A member of the instruction's communicator counts what it issues.

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Attention and what surrounds it: the rank's paged cache is an operand no instruction names. Row i of an
-// operand is sequence i of the rank's engine.
+// Attention and what surrounds it: the rank's paged cache is an operand no instruction names. A row's
+// sequence follows from its token.
 #include "kernels/attention/op.h"
 #include "runtime/exec/op.h"
 
@@ -9,13 +9,6 @@
 
 namespace paratope {
 namespace {
-
-// Sequence i is row i only while all of the engine's tokens are there.
-void check_whole_batch(const Call &call) {
-  if (call.rows(0) != call.rank.num_tokens)
-    call.fail(fmt::format("got {} rows, expected one for each of the engine's {} sequences", call.rows(0),
-                          call.rank.num_tokens));
-}
 
 void run_rope(Call &call) {
   RopeOptions options;
@@ -30,12 +23,12 @@ void run_rope(Call &call) {
 }
 
 void run_kv_append(Call &call) {
-  check_whole_batch(call);
-  kv_append(call.rank.cache, call.instruction.layer, call.input(0), call.input_i32(1));
+  call.check_whole_batch(0);
+  kv_append(call.rank.cache, call.instruction.layer, call.input(0), call.input_i32(1), call.sequences(0));
 }
 
 void run_compress_append(Call &call) {
-  check_whole_batch(call);
+  call.check_whole_batch(0);
   ConstRows c = call.input(0), g;
   size_t last = call.instruction.inputs.size() - 1;
   if (last == 2)
@@ -48,11 +41,10 @@ void run_compress_append(Call &call) {
     call.fail(fmt::format("got no gate logits for ratio {}, expected inputs c, g, positions", ratio));
   CompressOptions options{call.integer("rope_dim"), call.number("theta"), call.number("eps")};
   compress_append(call.rank.cache, call.instruction.layer, c, g, call.input_i32(last),
-                  call.weight(0, {c.row_size}), options);
+                  call.weight(0, {c.row_size}), options, call.sequences(0));
 }
 
 void run_attention(Call &call) {
-  check_whole_batch(call);
   AttentionOptions options;
   options.heads = call.integer("heads");
   options.kv_heads = call.integer("kv_heads", 1);
@@ -66,7 +58,7 @@ void run_attention(Call &call) {
     call.fail(fmt::format("got ratio {}, expected the layer's {}", call.integer("ratio"), held));
   const float *sink = call.optional_weight(0, {options.heads});
   attention(call.rank.cache, call.instruction.layer, call.input(0), call.input_i32(1), sink, options,
-            call.output(0, call.rows(0)));
+            call.output(0, call.rows(0)), call.sequences(0));
 }
 
 void run_head_linear(Call &call) {

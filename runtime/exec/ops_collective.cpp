@@ -24,10 +24,10 @@ void complete(Pending &pending) {
 void run_vote(Call &call) {
   Pending &pending = pending_of(call);
   pending.communicator = &communicator_of(call);
-  pending.vote = call.integer("value", 1) != 0 && !call.rank.placeholder;
+  pending.word = call.integer("value", 1) != 0 && !call.rank.placeholder;
   pending.bytes = 8;
   pending.ticket = pending.communicator->all_reduce(
-      {site_of(call), &pending.vote, &pending.vote_result, 1, comm::Reduce::max_i64});
+      {site_of(call), &pending.word, &pending.word_result, 1, comm::Reduce::max_i64});
 }
 
 void run_all_reduce(Call &call) {
@@ -82,7 +82,7 @@ void run_reduce_scatter(Call &call) {
   pending.communicator = &communicator_of(call);
   const Pending &gather = call.rank.pending[static_cast<size_t>(call.integer("of"))];
   if (gather.communicator != pending.communicator)
-    call.fail(fmt::format("got rows that all_gather {} made over another communicator, expected the same",
+    call.fail(fmt::format("got rows that instruction {} made over another communicator, expected the same",
                           call.integer("of")));
   ConstRows x = call.input(0);
   check_equal("reduce_scatter", "rows", x.rows,

@@ -5,12 +5,14 @@
 //
 //     issue   rows ──▶ owner = row div rows_per_part     [ row … ]      8 bytes each
 //     await   owner gathers and answers                  [ row values ] D f32 each, in the order asked
+//             value = stored row · its scales, which were gathered at load
 //
-// A table is a synthetic tensor, and an owner makes the rows it is asked for instead of holding millions that
-// nobody reads in a run this short: the values are those of the stored table.
+// A table-only rank asks for nothing, and answers.
+//
+// An owner takes the rows it is asked for from the store of weights (it draws them, or reads them from the
+// mapped file) instead of holding millions that nobody reads in a run this short.
 #include "kernels/engram/op.h"
 #include "runtime/exec/exchange.h"
-#include "runtime/weights/random_tensor.h"
 
 #include <fmt/format.h>
 
@@ -18,10 +20,11 @@ namespace paratope {
 namespace {
 
 void run_engram_hash(Call &call) {
+  call.check_whole_batch(0);
   for (const EngramHash &hash : call.program.hashes)
     if (hash.layer == call.instruction.layer)
       return engram_hash(hash, call.input_i32(0), call.input_i32(1), call.rank.history,
-                         call.output_i64(0, call.rows(0)));
+                         call.output_i64(0, call.rows(0)), call.sequences(0));
   call.fail(fmt::format("got layer {}, expected one of the model's engram_layers", call.instruction.layer));
 }
 
@@ -74,7 +77,8 @@ void finish_fetch(Call &call) {
   if (table >= model.engram_layers.size())
     call.fail(fmt::format("got table {}, expected 0 to {}", table,
                           static_cast<int64_t>(model.engram_layers.size()) - 1));
-  PhiloxKey key = tensor_key(model.seed, fmt::format("layers.{}.engram.table", model.engram_layers[table]));
+  const WeightStore &store = call.program.store;
+  std::string name = fmt::format("layers.{}.engram.table", model.engram_layers[table]);
   Init init = init_named("normal", 1);
 
   // Answer what arrived.
@@ -89,7 +93,7 @@ void finish_fetch(Call &call) {
       if (owner_of(call, row, communicator.size()) != communicator.rank())
         call.fail(fmt::format("got a request for row {}, which member {} owns", row,
                               owner_of(call, row, communicator.size())));
-      fill_run(key, row * dim, dim, init, values + i * dim);
+      store.fill(name, init, row * dim, dim, values + i * dim);
     }
     exchange.send_bytes[s] = count * dim * 4;
   }
@@ -110,6 +114,12 @@ void finish_fetch(Call &call) {
     std::memcpy(x.data + static_cast<int64_t>(i) * dim, next[owner], static_cast<size_t>(dim * 4));
     next[owner] += dim * 4;
   }
+  const std::vector<float> &scales = call.rank.scales[table];
+  if (scales.empty() && !rows.empty())
+    call.fail(fmt::format("got no scales of table {} on this rank, expected a gather_scales over it at load",
+                          table));
+  engram_scale(rows, scales.data(), static_cast<int64_t>(scales.size()) / engram_scale_groups(dim),
+               {x.data, static_cast<int64_t>(rows.size()), dim});
   give_back(call.rank, exchange);
   pending.exchange = nullptr;
 }

@@ -6,14 +6,33 @@
 #include "runtime/exec/op.h"
 #include "runtime/weights/routing.h"
 
+#include <algorithm>
+
 #include <fmt/format.h>
 
 namespace paratope {
 namespace {
 
-// A placeholder's tokens are numbered past all others, and stand at position 0.
+// A placeholder's token is numbered past all others, and stands at position 0.
 int64_t position_of(const Call &call, int64_t token) {
-  return token < call.program.total_tokens ? call.program.plan->workload.context + call.step : 0;
+  const plan::Batch &batch = call.program.batch;
+  if (token >= batch.tokens)
+    return 0;
+  const plan::Sequence &sequence = batch.sequences[static_cast<size_t>(batch.sequence_of(token))];
+  return sequence.position(call.step, token - sequence.first_token);
+}
+
+// What a token chose, for the comparison with the reference; padding chose nothing.
+void keep_choices(Call &call, int64_t top_k, std::span<const int32_t> idx) {
+  Rank::Choice choice{call.step, call.instruction.layer, top_k, {}, {}};
+  const std::vector<int64_t> &tokens = call.tokens(0);
+  for (size_t t = 0; t < tokens.size(); ++t)
+    if (tokens[t] != padding) {
+      auto mine = idx.subspan(t * static_cast<size_t>(top_k), static_cast<size_t>(top_k));
+      choice.tokens.push_back(tokens[t]);
+      choice.experts.insert(choice.experts.end(), mine.begin(), mine.end());
+    }
+  call.rank.choices.push_back(std::move(choice));
 }
 
 void run_gate(Call &call) {
@@ -33,57 +52,57 @@ void run_gate(Call &call) {
   drawn.clear();
   if (call.program.draw) {
     drawn.resize(static_cast<size_t>(x.rows * options.top_k));
-    for (size_t t = 0; t < tokens.size(); ++t)
-      draw_experts(*call.program.draw, tokens[t], position_of(call, tokens[t]),
+    for (size_t t = 0; t < tokens.size(); ++t) // padding: anyone's, since it is sent nowhere
+      draw_experts(*call.program.draw, std::max<int64_t>(tokens[t], 0),
+                   tokens[t] == padding ? 0 : position_of(call, tokens[t]),
                    std::span(drawn).subspan(t * static_cast<size_t>(options.top_k),
                                             static_cast<size_t>(options.top_k)));
   }
   gate(x, call.weight(0, {options.experts, x.row_size}), call.optional_weight(1, {options.experts}), options,
        drawn, idx, w);
   if (call.program.keep_outputs)
-    call.rank.choices.push_back(
-        {call.step, call.instruction.layer, options.top_k, tokens, {idx.begin(), idx.end()}});
+    keep_choices(call, options.top_k, idx);
 }
 
-// The experts of this rank's slots.
-struct LocalExperts {
-  const float *w13 = nullptr, *w2 = nullptr;
-  int64_t width = 0;
-};
-
-LocalExperts local_weights(Call &call, int64_t inputs, int64_t outputs) {
-  const std::vector<int64_t> &shape = call.weight_shape(0);
-  LocalExperts experts;
-  experts.width = shape.size() == 4 ? shape[2] : call.program.plan->model.expert_width;
-  int64_t local = call.program.plan->experts.local;
-  experts.w13 = call.weight(0, {local, 2, experts.width, inputs});
-  experts.w2 = call.weight(1, {local, outputs, experts.width});
-  return experts;
-}
-
-void run_expert_ffn(Call &call) {
-  ConstRows x = call.input(0);
+const Exchange &table_of(const Call &call) {
   auto table = call.rank.tables.find(call.instruction.inputs[1]);
   if (table == call.rank.tables.end())
     call.fail("got a table that no dispatch has filled, or that its combine has used");
-  Rows y = call.output(0, x.rows);
-  LocalExperts experts = local_weights(call, x.row_size, y.row_size);
-  expert_ffn(x, table->second->order.offsets, experts.w13, experts.w2, experts.width, call.number("limit", 0),
-             y);
+  return *table->second;
+}
+
+void run_expert_gate_up(Call &call) {
+  ConstRows x = call.input(0);
+  Rows h = call.output(0, x.rows);
+  int64_t local = call.program.plan->experts.local;
+  expert_gate_up(x, table_of(call).order.offsets, call.weight(0, {local, 2, h.row_size / 2, x.row_size}), h);
+}
+
+void run_expert_down(Call &call) {
+  ConstRows a = call.input(0);
+  Rows y = call.output(0, a.rows);
+  int64_t local = call.program.plan->experts.local;
+  expert_down(a, table_of(call).order.offsets, call.weight(0, {local, y.row_size, a.row_size}), y);
 }
 
 void run_local_experts(Call &call) {
   ConstRows x = call.input(0);
   Rows y = call.output(0, x.rows);
-  LocalExperts experts = local_weights(call, x.row_size, y.row_size);
+  const std::vector<int64_t> &shape = call.weight_shape(0);
+  int64_t local = call.program.plan->experts.local,
+          width = shape.size() == 4 ? shape[2] : call.program.plan->model.expert_width;
+  const float *w13 = call.weight(0, {local, 2, width, x.row_size}),
+              *w2 = call.weight(1, {local, y.row_size, width});
   auto block = call.rank.blocks.find("ep");
   local_experts(x, call.input_i32(1), call.input(2), call.tokens(0), call.program.slots,
-                block == call.rank.blocks.end() ? 0 : block->second, experts.w13, experts.w2, experts.width,
-                call.number("limit", 0), y);
+                block == call.rank.blocks.end() ? 0 : block->second, w13, w2, width, call.number("limit", 0),
+                y);
 }
 
-constexpr OpEntry ops[] = {
-    {"gate", run_gate}, {"expert_ffn", run_expert_ffn}, {"local_experts", run_local_experts}};
+constexpr OpEntry ops[] = {{"gate", run_gate},
+                           {"expert_gate_up", run_expert_gate_up},
+                           {"expert_down", run_expert_down},
+                           {"local_experts", run_local_experts}};
 
 } // namespace
 

@@ -11,6 +11,7 @@
 #include "kernels/engram/op.h"
 #include "kernels/moe/dispatch.h"
 #include "runtime/comm/communicator.h"
+#include "runtime/plan/batch.h"
 #include "runtime/plan/plan.h"
 
 #include <cstdlib>
@@ -42,8 +43,10 @@ private:
   size_t num_bytes = 0;
 };
 
-// What a buffer holds at the moment. `tokens` names each row's token: its global sequence number; engine e's
-// placeholder has number (all tokens) + e. Rows of an expert (after dispatch) have no token of their own.
+// What a buffer holds at the moment. `tokens` names each row's token by its number among all engines'
+// (runtime/plan/batch.h); engine e's placeholder has number (all tokens) + e, padding of a mirrored cut has
+// −1. Rows of an expert (after dispatch) have no token of their own.
+inline constexpr int64_t padding = -1;
 struct BufferState {
   std::byte *data = nullptr;
   int64_t rows = 0;
@@ -68,21 +71,25 @@ struct Pending {
   comm::Communicator *communicator = nullptr;
   comm::Ticket ticket;
   Exchange *exchange = nullptr;  // dispatch, combine, fetch
-  std::vector<int64_t> rows_of;  // all_gather: rows of each member; its reduce_scatter reads them
+  std::vector<int64_t> rows_of;  // all_gather, all_to_all: rows of each member; what undoes it reads them
   std::vector<int64_t> tokens;   // of this rank's own rows
   std::vector<int64_t> gathered; // all_gather: tokens of all rows
   std::vector<comm::GatherPart> parts;
-  int64_t vote = 0, vote_result = 0;
-  int64_t bytes = 0; // this rank sends
+  std::vector<float> mine;           // gather_scales: this rank's part
+  int64_t word = 0, word_result = 0; // of a vote, or another reduction of one integer
+  int64_t bytes = 0;                 // this rank sends
 };
 
 struct Rank {
   int64_t rank = 0;
+  bool serving = true; // false: holds table rows and answers fetches, and nothing below
   int64_t engine = 0;
-  bool placeholder = false;              // the engine has no tokens
-  int64_t first_token = 0;               // number of the engine's token 0
-  int64_t num_tokens = 0;                // rows of a batch; 1 for a placeholder
-  std::map<std::string, int64_t> blocks; // of every axis
+  bool placeholder = false;                    // the engine has no work
+  int64_t first_sequence = 0, first_token = 0; // numbers of the engine's first
+  int64_t num_tokens = 0;                      // of its flat batch; 1 for a placeholder
+  std::vector<plan::Sequence> sequences;       // of the engine; one of one token for a placeholder
+  std::vector<int32_t> sequence_of;            // [num_tokens] of each token, counted in the engine
+  std::map<std::string, int64_t> blocks;       // of every axis
 
   std::map<std::string, Arena> arenas;
   std::vector<BufferState> buffers;        // by id
@@ -90,18 +97,23 @@ struct Rank {
   std::vector<comm::Communicator *> comms; // by id; nullptr where the rank is in no group
   KvCache cache;
   TokenHistory history;
-  std::vector<int32_t> ids; // of the next batch
+  std::vector<int32_t> ids;               // decode: of the next batch
+  std::vector<std::vector<float>> scales; // of each Engram table, all its rows, once gathered
 
   std::map<int64_t, Exchange *> tables; // by the buffer id of a dispatch's `table`
   std::vector<std::unique_ptr<Exchange>> exchanges;
   std::vector<Exchange *> free_exchanges;
   std::vector<Pending> pending; // by instruction id of a collective; else unused
   std::vector<int64_t> scratch_tokens;
+  std::vector<int32_t> scratch_sequences;
   std::vector<int32_t> drawn; // routing that is not the gate's
 
   // Kept for the result.
-  std::map<std::pair<std::string, int64_t>, int64_t> issued; // (op, comm) → times
-  std::vector<double> instruction_us;                        // by id, over all steps
+  using Counts = std::map<std::pair<std::string, int64_t>, int64_t>; // (op, comm) → times
+  Counts issued, issued_at_load;
+  int64_t kv_blocks = -1; // what kv_blocks agreed on
+  double load_end_us = 0;
+  std::vector<double> instruction_us; // by id, over all steps
   std::vector<double> step_end_us;
   int64_t rows_sent = 0, rows_received = 0;
   struct Choice {
@@ -112,8 +124,8 @@ struct Rank {
   std::vector<Choice> choices;
   struct Output {
     int64_t step;
-    std::vector<int64_t> tokens;
-    std::vector<float> hidden, logits; // [tokens, H], [tokens, V]; kept for verification only
+    std::vector<int64_t> tokens, last; // rows of hidden, and of logits and ids
+    std::vector<float> hidden, logits; // [tokens, H], [last, V]; kept for verification only
     std::vector<int32_t> ids;          // argmax
   };
   std::vector<Output> outputs; // one a step

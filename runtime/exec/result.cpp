@@ -72,6 +72,9 @@ std::string result_json(const RunResult &r) {
     json["verify"] = nullptr;
   }
   json["collectives"] = {{"issued", r.collectives_issued}, {"expected", r.collectives_expected}};
+  json["load"] = {{"issued", r.load_issued}, {"expected", r.load_expected}, {"kv_blocks", nullptr}};
+  if (r.kv_blocks >= 0)
+    json["load"]["kv_blocks"] = r.kv_blocks;
   json["conservation"] = {{"sent", r.sent},
                           {"received", r.received},
                           {"sent_bytes", r.sent_bytes},
@@ -109,6 +112,10 @@ std::string result_text(const RunResult &r) {
        r.collectives_issued == r.collectives_expected
            ? fmt::format("{} issued = expected, a rank", r.collectives_issued)
            : fmt::format("{} issued, {} expected, a rank", r.collectives_issued, r.collectives_expected));
+  if (r.load_issued > 0 || r.load_expected > 0)
+    line("load", fmt::format("{} issued, {} expected, a rank{}", r.load_issued, r.load_expected,
+                             r.kv_blocks >= 0 ? fmt::format("; {} KV pages on every rank", r.kv_blocks)
+                                              : std::string()));
   line("conservation", fmt::format("{} rows sent {} {} received, {} exchanged", r.sent,
                                    r.sent == r.received ? "=" : "but", r.received, bytes_text(r.sent_bytes)));
   if (r.verify.done)

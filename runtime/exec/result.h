@@ -39,8 +39,10 @@ struct RunResult {
   VerifyResult verify;
   int64_t collectives_issued = 0;             // a rank, the largest of all ranks
   int64_t collectives_expected = 0;           // by the plan's ledger, same rank
-  int64_t sent = 0, received = 0;             // rows (token, expert slot) of all dispatches of all ranks
-  int64_t sent_bytes = 0, received_bytes = 0; // of all exchanges of all ranks
+  int64_t load_issued = 0, load_expected = 0; // the same, of what happens once before the first step
+  int64_t kv_blocks = -1;         // KV pages that every rank has, as agreed at load; −1: not asked
+  int64_t sent = 0, received = 0; // rows (token, expert slot) of all dispatches of all ranks
+  int64_t sent_bytes = 0, received_bytes = 0;              // of all exchanges of all ranks
   int64_t weight_bytes = 0, arena_bytes = 0, kv_bytes = 0; // of the whole process, shared weights once
   std::vector<OpTime> per_op;                              // largest first
   bool interrupted = false;

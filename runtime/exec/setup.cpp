@@ -13,7 +13,9 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
+#include "kernels/engram/op.h"
 #include "runtime/comm/error.h"
+#include "runtime/plan/batch.h"
 #include "runtime/weights/shard.h"
 #include "runtime/weights/state.h"
 
@@ -58,18 +60,17 @@ void parallel(int64_t threads, size_t count, const std::function<void(size_t)> &
 
 // What can only be said with the ranks in hand. The plan's own checks (runtime/plan/check.h) have passed.
 void check_runnable(const plan::Plan &plan) {
-  if (plan.workload.phase != "decode")
-    throw RuntimeError(fmt::format("got a plan for {}, expected decode (only decode steps are executed)",
-                                   plan.workload.phase));
+  for (const auto *program : {&plan.load, &plan.instructions})
+    for (const plan::Instruction &instruction : *program)
+      if (instruction.op != "await" && !find_op(instruction.op))
+        throw RuntimeError(fmt::format("instruction {}: got op {}, which this backend does not execute",
+                                       instruction.id, instruction.op));
   for (const plan::Instruction &instruction : plan.instructions) {
-    if (instruction.op != "await" && !find_op(instruction.op))
-      throw RuntimeError(fmt::format("instruction {}: got op {}, which this backend does not execute",
-                                     instruction.id, instruction.op));
     if (instruction.op != "dispatch" && instruction.op != "combine")
       continue;
     const plan::Axis &ep = axis_named(plan, "ep");
     const plan::Communicator &comm = plan.communicators[static_cast<size_t>(instruction.comm)];
-    for (int64_t rank = 0; rank < plan.world; ++rank)
+    for (int64_t rank = 0; rank < plan::serving_ranks(plan); ++rank)
       if (comm.size != ep.size || comm.color(rank) == -1 || comm.key(rank) != ep.block(rank))
         throw RuntimeError(fmt::format("instruction {} ({}): got rank {} as member {} of {} in communicator "
                                        "{}, expected its block of axis ep: {} of {}",
@@ -99,28 +100,42 @@ std::vector<comm::CommunicatorSpec> communicator_specs(const plan::Plan &plan) {
   return specs;
 }
 
+// One token that is thrown away, numbered past all others.
+void give_placeholder(const plan::Batch &batch, Rank &rank) {
+  rank.placeholder = true;
+  rank.first_sequence = static_cast<int64_t>(batch.sequences.size()) + rank.engine;
+  rank.first_token = batch.tokens + rank.engine;
+  rank.sequences = {{0, 1, rank.first_token}};
+}
+
 void number_tokens(const plan::Plan &plan, WorldState &state) {
   const plan::Axis &engines = axis_named(plan, plan.engine_axis);
-  const std::vector<int64_t> &counts = plan.workload.engine_tokens;
-  std::vector<int64_t> first(static_cast<size_t>(engines.size) + 1);
-  for (int64_t e = 0; e < engines.size; ++e) {
-    int64_t count = counts[static_cast<size_t>(e) % counts.size()];
-    if (__builtin_add_overflow(first[static_cast<size_t>(e)], count, &first[static_cast<size_t>(e) + 1]))
-      throw RuntimeError("got a workload whose tokens do not fit 64 bits");
-    if (count == 0 && std::find(plan.paths.begin(), plan.paths.end(), "placeholder") == plan.paths.end())
+  plan::Batch &batch = state.program.batch;
+  batch = plan::batch_of(plan.workload, plan::num_engines(plan));
+  for (int64_t e = 0; e < batch.engines(); ++e) {
+    bool empty = batch.of_engine(e).empty();
+    if (empty && std::find(plan.paths.begin(), plan.paths.end(), "placeholder") == plan.paths.end())
       throw RuntimeError(fmt::format("engine {} has no tokens, and the plan has no placeholder path", e));
-    state.placeholders += count == 0;
+    state.placeholders += empty;
   }
-  state.program.total_tokens = first.back();
   for (auto &rank : state.ranks) {
-    rank->engine = engines.block(rank->rank);
-    auto e = static_cast<size_t>(rank->engine);
-    int64_t count = first[e + 1] - first[e];
-    rank->placeholder = count == 0;
-    rank->num_tokens = std::max<int64_t>(count, 1);
-    rank->first_token = rank->placeholder ? state.program.total_tokens + rank->engine : first[e];
     for (const plan::Axis &axis : plan.axes)
       rank->blocks[axis.name] = axis.block(rank->rank);
+    if (!rank->serving)
+      continue;
+    rank->engine = engines.block(rank->rank);
+    std::span<const plan::Sequence> sequences = batch.of_engine(rank->engine);
+    if (sequences.empty()) {
+      give_placeholder(batch, *rank);
+    } else {
+      rank->first_sequence = batch.first_sequence[static_cast<size_t>(rank->engine)];
+      rank->first_token = sequences.front().first_token;
+      rank->sequences.assign(sequences.begin(), sequences.end());
+    }
+    for (size_t s = 0; s < rank->sequences.size(); ++s)
+      rank->sequence_of.insert(rank->sequence_of.end(), static_cast<size_t>(rank->sequences[s].length),
+                               static_cast<int32_t>(s));
+    rank->num_tokens = static_cast<int64_t>(rank->sequence_of.size());
   }
 }
 
@@ -146,14 +161,17 @@ double available_bytes() {
 
 void make_arenas(const plan::Plan &plan, WorldState &state) {
   for (auto &rank : state.ranks) {
+    rank->buffers.resize(plan.buffers.size()); // of no rows, and without memory on a table-only rank
     for (const auto &[name, bytes] : plan.arena_bytes) {
-      rank->arenas[name] = Arena(static_cast<size_t>(bytes));
-      state.arena_bytes += bytes;
+      rank->arenas[name] = Arena(static_cast<size_t>(rank->serving ? bytes : 0));
+      state.arena_bytes += rank->serving ? bytes : 0;
     }
-    rank->buffers.resize(plan.buffers.size());
     for (const plan::Buffer &buffer : plan.buffers)
-      rank->buffers[static_cast<size_t>(buffer.id)].data = rank->arenas[buffer.arena].data() + buffer.offset;
-    rank->pending.resize(plan.instructions.size());
+      if (rank->serving)
+        rank->buffers[static_cast<size_t>(buffer.id)].data =
+            rank->arenas[buffer.arena].data() + buffer.offset;
+    rank->pending.resize(std::max(plan.instructions.size(), plan.load.size()));
+    rank->scales.resize(plan.model.engram_layers.size());
     rank->instruction_us.resize(plan.instructions.size());
     for (size_t c = 0; c < plan.communicators.size(); ++c)
       rank->comms.push_back(state.comms->communicator(static_cast<int64_t>(c), rank->rank));
@@ -175,6 +193,8 @@ std::vector<ShardTask> shard_tasks(const plan::Plan &plan, WorldState &state) {
     std::map<std::vector<int64_t>, size_t> parts;
     for (size_t r = 0; r < state.ranks.size(); ++r) {
       const Rank &rank = *state.ranks[r];
+      if (!rank.serving)
+        continue;
       std::vector<int64_t> key;
       for (const plan::WeightSplit &split : weight.splits)
         key.push_back(rank.blocks.at(split.axis));
@@ -200,7 +220,7 @@ void make_weights(const plan::Plan &plan, const std::vector<ShardTask> &tasks, i
   state.shards.resize(tasks.size());
   parallel(threads, tasks.size(), [&](size_t i) {
     state.shards[i].resize(static_cast<size_t>(tasks[i].elements));
-    fill_shard(*tasks[i].weight, plan.model.seed, tasks[i].blocks, plan.experts, state.shards[i].data());
+    fill_shard(*tasks[i].weight, state.program.store, tasks[i].blocks, plan.experts, state.shards[i].data());
   });
   for (auto &rank : state.ranks)
     rank->weights.resize(plan.weights.size());
@@ -237,14 +257,27 @@ int64_t first_dim(const plan::Plan &plan, const Rank &rank, int64_t layer, int64
                   layer, local, whole));
 }
 
+// Tokens a sequence has after `steps` steps; a placeholder's stays one.
+int64_t tokens_after(const Rank &rank, const plan::Sequence &sequence, int64_t steps) {
+  int64_t added, total;
+  if (rank.placeholder)
+    return 1;
+  if (__builtin_mul_overflow(sequence.length, steps, &added) ||
+      __builtin_add_overflow(sequence.history, added, &total) || total > std::numeric_limits<int32_t>::max())
+    throw RuntimeError(
+        fmt::format("got a context of {} and {} steps of {}, expected positions that fit 32 bits",
+                    sequence.history, steps, sequence.length));
+  return total;
+}
+
 KvCacheOptions cache_options(const plan::Plan &plan, int64_t steps, const Rank &rank) {
   KvCacheOptions options;
-  options.sequences = rank.num_tokens;
-  int64_t context = rank.placeholder ? 0 : plan.workload.context;
-  if (__builtin_add_overflow(context, rank.placeholder ? 1 : steps, &options.max_tokens) ||
-      options.max_tokens > std::numeric_limits<int32_t>::max())
-    throw RuntimeError(
-        fmt::format("got a context of {} and {} steps, expected positions that fit 32 bits", context, steps));
+  options.sequences = static_cast<int64_t>(rank.sequences.size());
+  for (const plan::Sequence &sequence : rank.sequences) {
+    int64_t tokens = tokens_after(rank, sequence, steps);
+    options.max_tokens = std::max(options.max_tokens, tokens);
+    options.pages += (tokens + plan.kv_block_tokens - 1) / plan.kv_block_tokens;
+  }
   options.block_tokens = plan.kv_block_tokens;
   options.layers.assign(static_cast<size_t>(plan.model.layers), {1, 0});
   for (const plan::Instruction &instruction : plan.instructions) {
@@ -261,8 +294,8 @@ KvCacheOptions cache_options(const plan::Plan &plan, int64_t steps, const Rank &
 
 void make_cache(const plan::Plan &plan, int64_t steps, Rank &rank) {
   rank.cache = KvCache(cache_options(plan, steps, rank));
-  for (int64_t s = 0; s < rank.num_tokens; ++s)
-    rank.cache.reserve(s, rank.cache.shape().max_tokens);
+  for (size_t s = 0; s < rank.sequences.size(); ++s)
+    rank.cache.reserve(static_cast<int64_t>(s), tokens_after(rank, rank.sequences[s], steps));
 }
 
 // Bytes a cache of this shape takes. A double: what does not fit may not fit 64 bits either.
@@ -272,7 +305,7 @@ double cache_bytes(const KvCacheOptions &options) {
     auto entry = static_cast<double>(layer.entry_size);
     per_token += entry + (layer.ratio > 0 ? entry / static_cast<double>(layer.ratio) : 0);
   }
-  return 4 * per_token * static_cast<double>(options.sequences) * static_cast<double>(options.max_tokens);
+  return 4 * per_token * static_cast<double>(options.pages) * static_cast<double>(options.block_tokens);
 }
 
 // What each sequence remembers before the first step. Of a window's layer only what a query can still see is
@@ -285,7 +318,7 @@ void fill_cache(const plan::Plan &plan, Rank &rank, int64_t layer) {
   if (shape.entry_size == 1 && whole_entry(model) != 1)
     return; // no instruction appends to this layer
   int64_t first = first_dim(plan, rank, layer, shape.entry_size);
-  int64_t context = plan.workload.context, whole = whole_entry(model);
+  int64_t whole = whole_entry(model);
   int64_t window = model.window.empty() ? 0 : model.window[static_cast<size_t>(layer)];
   auto fill = [&](PhiloxKey key, int64_t sequence, int64_t place, float *entry) {
     fill_state_row(key, sequence, place, whole, first, shape.entry_size, entry);
@@ -294,8 +327,8 @@ void fill_cache(const plan::Plan &plan, Rank &rank, int64_t layer) {
             compressed = state_key(model.seed, StateTensor::kv_compressed, layer);
   PhiloxKey open = state_key(model.seed, StateTensor::kv_open, layer),
             gates = state_key(model.seed, StateTensor::kv_open_gate, layer);
-  for (int64_t s = 0; s < rank.num_tokens; ++s) {
-    int64_t number = rank.first_token + s;
+  for (int64_t s = 0; s < static_cast<int64_t>(rank.sequences.size()); ++s) {
+    int64_t number = rank.first_sequence + s, context = rank.sequences[static_cast<size_t>(s)].history;
     for (int64_t p = window > 0 ? std::max<int64_t>(0, context - window) : 0; p < context; ++p)
       fill(kv, number, p, rank.cache.token(layer, s, p));
     if (shape.ratio == 0)
@@ -309,24 +342,35 @@ void fill_cache(const plan::Plan &plan, Rank &rank, int64_t layer) {
   }
 }
 
-void make_state(const plan::Plan &plan, const RunOptions &options, int64_t threads, WorldState &state) {
+// The ids that are there before the first step: the first to feed in decode, and those n-grams look back on.
+void fill_ids(const plan::Plan &plan, Rank &rank) {
   const plan::Model &model = plan.model;
+  rank.ids.assign(rank.sequences.size(), 0);
+  int64_t longest = 1;
+  for (size_t s = 0; s < rank.sequences.size(); ++s) {
+    longest = std::max(longest, rank.sequences[s].length);
+    if (!rank.placeholder)
+      rank.ids[s] = first_token_id(model.seed, rank.first_sequence + static_cast<int64_t>(s), model.vocab);
+  }
+  if (model.engram_layers.empty())
+    return;
+  rank.history = TokenHistory(static_cast<int64_t>(rank.sequences.size()), longest + model.engram_ngram - 1);
+  for (int64_t s = 0; s < static_cast<int64_t>(rank.sequences.size()); ++s) {
+    int64_t history = rank.sequences[static_cast<size_t>(s)].history;
+    for (int64_t p = std::max<int64_t>(0, history - model.engram_ngram + 1); p < history; ++p)
+      rank.history.record(s, p, context_token_id(model.seed, rank.first_sequence + s, p, model.vocab));
+  }
+}
+
+void make_state(const plan::Plan &plan, const RunOptions &options, int64_t threads, WorldState &state) {
   parallel(threads, state.ranks.size(), [&](size_t r) {
     Rank &rank = *state.ranks[r];
-    make_cache(plan, options.steps, rank);
-    for (int64_t layer = 0; layer < model.layers; ++layer)
-      fill_cache(plan, rank, layer);
-    rank.ids.resize(static_cast<size_t>(rank.num_tokens));
-    if (!rank.placeholder)
-      for (size_t i = 0; i < rank.ids.size(); ++i)
-        rank.ids[i] = first_token_id(model.seed, rank.first_token + static_cast<int64_t>(i), model.vocab);
-    if (model.engram_layers.empty())
+    if (!rank.serving)
       return;
-    rank.history = TokenHistory(rank.num_tokens, model.engram_ngram);
-    for (int64_t i = 0; i < rank.num_tokens && !rank.placeholder; ++i)
-      for (int64_t p = std::max<int64_t>(0, plan.workload.context - model.engram_ngram + 1);
-           p < plan.workload.context; ++p)
-        rank.history.record(i, p, context_token_id(model.seed, rank.first_token + i, p, model.vocab));
+    make_cache(plan, options.steps, rank);
+    for (int64_t layer = 0; layer < plan.model.layers; ++layer)
+      fill_cache(plan, rank, layer);
+    fill_ids(plan, rank);
   });
   for (auto &rank : state.ranks)
     state.kv_bytes += rank->cache.bytes();
@@ -339,20 +383,28 @@ namespace {
 // Refuses what would be killed half-way: items and the sum against what is free.
 void check_memory(const plan::Plan &plan, const RunOptions &options, const std::vector<ShardTask> &tasks,
                   const WorldState &state) {
-  double weights = 0, arenas = 0, caches = 0;
+  double weights = 0, arenas = 0, caches = 0, scales = 0;
   for (const ShardTask &task : tasks)
     weights += 4 * static_cast<double>(task.elements);
   for (const auto &[name, bytes] : plan.arena_bytes)
-    arenas += static_cast<double>(bytes) * static_cast<double>(plan.world);
+    arenas += static_cast<double>(bytes) * static_cast<double>(plan::serving_ranks(plan));
   for (const auto &rank : state.ranks)
-    caches += cache_bytes(cache_options(plan, options.steps, *rank));
-  double available = available_bytes(), total = weights + arenas + caches;
+    if (rank->serving)
+      caches += cache_bytes(cache_options(plan, options.steps, *rank));
+  for (const plan::Instruction &instruction : plan.load)
+    if (instruction.op == "gather_scales") {
+      const plan::Communicator &comm = plan.communicators[static_cast<size_t>(instruction.comm)];
+      scales += 4 * instruction.numbers.at("rows_per_part") * static_cast<double>(comm.size) *
+                static_cast<double>(comm.size * comm.count) *
+                static_cast<double>(engram_scale_groups(plan.model.engram_dim));
+    }
+  double available = available_bytes(), total = weights + arenas + caches + scales;
   if (total > available)
-    throw RuntimeError(
-        fmt::format("got weights {:.3f} GB, arenas {:.3f} GB and caches {:.3f} GB on {} ranks, expected "
-                    "at most the {:.3f} GB of memory here (fewer steps, tokens or context, or a smaller "
-                    "model, would fit)",
-                    weights / 1e9, arenas / 1e9, caches / 1e9, plan.world, available / 1e9));
+    throw RuntimeError(fmt::format(
+        "got weights {:.3f} GB, arenas {:.3f} GB, caches {:.3f} GB and Engram scales {:.3f} GB on {} "
+        "ranks, expected at most the {:.3f} GB of memory here (fewer steps, tokens or context, or a "
+        "smaller model, would fit)",
+        weights / 1e9, arenas / 1e9, caches / 1e9, scales / 1e9, plan.world, available / 1e9));
 }
 
 } // namespace
@@ -360,8 +412,9 @@ void check_memory(const plan::Plan &plan, const RunOptions &options, const std::
 void set_up(const plan::Plan &plan, const RunOptions &options, int64_t threads, WorldState &state) {
   check_runnable(plan);
   const plan::Model &model = plan.model;
+  state.program.store = open_weights(model, options.base_dir);
   state.program.plan = &plan;
-  state.program.keep_outputs = options.verify;
+  state.program.keep_outputs = options.verify || !options.dump.empty();
   if (plan.experts.logical > 0)
     state.program.slots = slot_table(plan.experts.slots, plan.experts.logical,
                                      plan.experts.physical / std::max<int64_t>(plan.experts.local, 1));
@@ -379,6 +432,7 @@ void set_up(const plan::Plan &plan, const RunOptions &options, int64_t threads, 
   for (int64_t r = 0; r < plan.world; ++r) {
     state.ranks.push_back(std::make_unique<Rank>());
     state.ranks.back()->rank = r;
+    state.ranks.back()->serving = r < plan::serving_ranks(plan);
   }
   comm::InprocOptions comm_options;
   comm_options.ranks = plan.world;

@@ -8,12 +8,21 @@
 
 namespace paratope::test {
 
+// Serving ranks are (dp cp tp), tp innermost; ep is all of them.
 struct TestTopology {
-  int64_t dp = 4;                     // engines
-  int64_t tp = 1;                     // ranks of an engine; the world is dp·tp, and so is ep
+  int64_t dp = 4; // engines
+  int64_t tp = 1;
+  int64_t cp = 1;
+  int64_t og = 1;                     // adjacent ranks that split the output groups; with cp = tp = 1
+  bool reduce_outputs = false;        // og: partial sums come back instead of the groups' outputs
+  int64_t table_ranks = 0;            // ranks behind the serving ones that hold Engram rows only
   std::string exchange = "two-stage"; // two-stage | all-gather | none (dense layers)
   std::vector<int64_t> engine_tokens = {3};
   int64_t context = 5;
+  std::vector<std::vector<int64_t>> engine_prompts = {}; // not empty: a prefill
+  std::vector<int64_t> history = {};
+  bool mirror = false;      // mirror and restore rows with cp 1 too
+  bool load = false;        // kv_blocks and warm-ups; scales of Engram tables are gathered anyway
   int64_t redundant = 0;    // slots beyond the logical experts, given to experts 0, 1, …
   bool asynchronous = true; // dispatch overlaps the shared expert
   plan::Routing routing = {};

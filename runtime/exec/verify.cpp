@@ -20,6 +20,9 @@ struct Verifier {
   int64_t steps;
   VerifyResult result;
   RoutingChoices observed;
+  bool incomplete = false; // a NaN, or an output that is not there
+
+  const plan::Batch &batch() const { return state.program.batch; }
 
   void problem(std::string text) {
     if (result.problems.size() < max_listed)
@@ -38,12 +41,14 @@ struct Verifier {
 
   void collect();
   void compare(const ReferenceResult &reference);
-  double row_error(const Rank &rank, int64_t step, int64_t token, const char *what, const float *out,
+  bool has_all_values(const Rank &rank, const Rank::Output &output);
+  void compare_row(const Rank &rank, int64_t step, int64_t token, const char *what, const float *out,
                    const double *ref, size_t count);
+  void report_missing(int64_t step, const char *what, const std::vector<char> &seen);
 };
 
 void Verifier::collect() {
-  int64_t total = state.program.total_tokens;
+  int64_t total = batch().tokens;
   auto num_steps = static_cast<size_t>(steps);
   observed.experts.assign(num_steps,
                           std::vector<std::vector<int32_t>>(static_cast<size_t>(plan.model.layers)));
@@ -65,11 +70,11 @@ void Verifier::collect() {
       if (output.step >= steps)
         continue;
       auto &ids = observed.next_ids[static_cast<size_t>(output.step)];
-      ids.resize(static_cast<size_t>(total), -1);
+      ids.resize(batch().sequences.size(), -1);
       for (size_t t = 0; t < output.ids.size(); ++t)
-        if (output.tokens[t] < total)
-          merge(ids, static_cast<size_t>(output.tokens[t]), output.ids[t],
-                fmt::format("step {}, token {}, next id", output.step, output.tokens[t]));
+        if (output.last[t] < total)
+          merge(ids, static_cast<size_t>(batch().sequence_of(output.last[t])), output.ids[t],
+                fmt::format("step {}, token {}, next id", output.step, output.last[t]));
     }
   }
   // A token that no rank gave a choice for cannot be judged: the reference would have to guess.
@@ -89,14 +94,15 @@ void Verifier::collect() {
   }
 }
 
-double Verifier::row_error(const Rank &rank, int64_t step, int64_t token, const char *what, const float *out,
+void Verifier::compare_row(const Rank &rank, int64_t step, int64_t token, const char *what, const float *out,
                            const double *ref, size_t count) {
   double error = 0, scale = 0;
   for (size_t i = 0; i < count; ++i) {
     double difference = std::fabs(static_cast<double>(out[i]) - ref[i]);
     if (std::isnan(difference)) {
-      problem(fmt::format("rank {}, step {}, token {}: got NaN in {}[{}]", rank.rank, step, token, what, i));
-      return NAN;
+      incomplete = true;
+      return problem(
+          fmt::format("rank {}, step {}, token {}: got NaN in {}[{}]", rank.rank, step, token, what, i));
     }
     error = std::max(error, difference);
     scale = std::max(scale, std::fabs(ref[i]));
@@ -106,55 +112,68 @@ double Verifier::row_error(const Rank &rank, int64_t step, int64_t token, const 
     problem(
         fmt::format("rank {}, step {}, token {}: got relative error {:.2e} of {}, expected at most {:.0e}",
                     rank.rank, step, token, relative, what, max_relative_error));
-  return relative;
+  result.max_rel_error = std::max(result.max_rel_error, relative);
+}
+
+bool Verifier::has_all_values(const Rank &rank, const Rank::Output &output) {
+  auto hidden = static_cast<size_t>(plan.model.hidden), vocab = static_cast<size_t>(plan.model.vocab);
+  if (output.hidden.size() == output.tokens.size() * hidden &&
+      output.logits.size() == output.last.size() * vocab)
+    return true;
+  problem(
+      fmt::format("rank {}, step {}: got {} hidden of {} tokens and {} logits of {}, expected {} and {} each",
+                  rank.rank, output.step, output.hidden.size(), output.tokens.size(), output.logits.size(),
+                  output.last.size(), hidden, vocab));
+  incomplete = true;
+  return false;
+}
+
+void Verifier::report_missing(int64_t step, const char *what, const std::vector<char> &seen) {
+  auto missing = std::find(seen.begin(), seen.end(), 0);
+  if (missing == seen.end())
+    return;
+  problem(fmt::format("step {}: got no output for {} {}, expected one from some rank", step, what,
+                      missing - seen.begin()));
+  incomplete = true;
 }
 
 void Verifier::compare(const ReferenceResult &reference) {
-  int64_t total = state.program.total_tokens;
+  int64_t total = batch().tokens;
   auto hidden = static_cast<size_t>(plan.model.hidden), vocab = static_cast<size_t>(plan.model.vocab);
-  std::vector<std::vector<char>> seen(static_cast<size_t>(steps),
-                                      std::vector<char>(static_cast<size_t>(total)));
-  bool nan = false;
+  auto none = [&](size_t count) {
+    return std::vector<std::vector<char>>(static_cast<size_t>(steps), std::vector<char>(count));
+  };
+  std::vector<std::vector<char>> tokens = none(static_cast<size_t>(total)),
+                                 sequences = none(batch().sequences.size());
   for (const auto &rank : state.ranks)
     for (const Rank::Output &output : rank->outputs) {
-      if (output.step >= steps)
+      if (output.step >= steps || !has_all_values(*rank, output))
         continue;
-      const ReferenceStep &step = reference.steps[static_cast<size_t>(output.step)];
-      if (output.hidden.size() != output.tokens.size() * hidden ||
-          output.logits.size() != output.tokens.size() * vocab) {
-        problem(fmt::format(
-            "rank {}, step {}: got {} hidden and {} logits for {} tokens, expected {} and {} each",
-            rank->rank, output.step, output.hidden.size(), output.logits.size(), output.tokens.size(), hidden,
-            vocab));
-        nan = true;
-        continue;
-      }
+      auto s = static_cast<size_t>(output.step);
+      const ReferenceStep &step = reference.steps[s];
       for (size_t t = 0; t < output.tokens.size(); ++t) {
-        int64_t token = output.tokens[t];
-        if (token >= total)
+        if (output.tokens[t] >= total)
           continue; // a placeholder
-        auto at = static_cast<size_t>(token);
-        for (double error : {row_error(*rank, output.step, token, "hidden", &output.hidden[t * hidden],
-                                       &step.hidden[at * hidden], hidden),
-                             row_error(*rank, output.step, token, "logits", &output.logits[t * vocab],
-                                       &step.logits[at * vocab], vocab)}) {
-          nan |= std::isnan(error);
-          result.max_rel_error = std::isnan(error) ? error : std::max(result.max_rel_error, error);
-        }
-        seen[static_cast<size_t>(output.step)][at] = 1;
+        auto at = static_cast<size_t>(output.tokens[t]);
+        compare_row(*rank, output.step, output.tokens[t], "hidden", &output.hidden[t * hidden],
+                    &step.hidden[at * hidden], hidden);
+        tokens[s][at] = 1;
         ++result.tokens;
+      }
+      for (size_t t = 0; t < output.last.size(); ++t) {
+        if (output.last[t] >= total)
+          continue;
+        auto at = static_cast<size_t>(batch().sequence_of(output.last[t]));
+        compare_row(*rank, output.step, output.last[t], "logits", &output.logits[t * vocab],
+                    &step.logits[at * vocab], vocab);
+        sequences[s][at] = 1;
       }
     }
   for (int64_t step = 0; step < steps; ++step) {
-    const auto &row = seen[static_cast<size_t>(step)];
-    auto missing = std::find(row.begin(), row.end(), 0);
-    if (missing != row.end()) {
-      problem(fmt::format("step {}: got no output for token {}, expected one from some rank", step,
-                          missing - row.begin()));
-      nan = true;
-    }
+    report_missing(step, "token", tokens[static_cast<size_t>(step)]);
+    report_missing(step, "sequence", sequences[static_cast<size_t>(step)]);
   }
-  if (nan)
+  if (incomplete)
     result.max_rel_error = NAN;
 }
 
@@ -162,14 +181,14 @@ void Verifier::compare(const ReferenceResult &reference) {
 
 VerifyResult verify_run(const plan::Plan &plan, const WorldState &state, int64_t steps, int64_t threads,
                         const std::string &base_dir) {
-  Verifier verifier{plan, state, steps, {}, {}};
+  Verifier verifier{plan, state, steps, {}, {}, false};
   VerifyResult &result = verifier.result;
   result.done = true;
   if (steps == 0) {
     verifier.problem("nothing to verify: no step was finished");
     return result;
   }
-  if (state.program.total_tokens == 0) { // every engine ran a placeholder: there is no output to differ
+  if (state.program.batch.tokens == 0) { // every engine ran a placeholder: there is no output to differ
     result.ok = true;
     return result;
   }
@@ -178,7 +197,7 @@ VerifyResult verify_run(const plan::Plan &plan, const WorldState &state, int64_t
   options.threads = static_cast<int>(threads);
   options.base_dir = base_dir;
   try {
-    ReferenceResult reference = run_reference(plan.model, plan.workload, state.program.total_tokens,
+    ReferenceResult reference = run_reference(plan.model, plan.workload, state.program.batch.sequences,
                                               static_cast<int>(steps), &verifier.observed, options);
     result.ties = reference.expert_ties + reference.id_ties;
     result.mismatches += reference.expert_mismatches + reference.id_mismatches;

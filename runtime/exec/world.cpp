@@ -14,9 +14,11 @@
 #include <fmt/format.h>
 
 #include "runtime/comm/error.h"
+#include "runtime/exec/dump.h"
 #include "runtime/exec/op.h"
 #include "runtime/exec/setup.h"
 #include "runtime/exec/verify.h"
+#include "runtime/plan/batch.h"
 #include "runtime/plan/check.h"
 #include "runtime/plan/instruction_set.h"
 #include "runtime/trace/trace.h"
@@ -42,7 +44,8 @@ struct Execution {
   const plan::Plan &plan;
   const RunOptions &options;
   WorldState &state;
-  std::vector<Bound> program;
+  std::vector<Bound> load, program;
+  Dump *dump = nullptr;
   Clock::time_point start;
 
   // Steps all ranks take: a rank may start step s when some rank already has, or nobody has asked to stop.
@@ -54,13 +57,19 @@ struct Execution {
   void bind();
   bool may_start(int64_t step);
   void run_rank(Rank &rank);
+  void run_load(Rank &rank);
   void run_step(Rank &rank, int64_t step);
+  double run(Rank &rank, const Bound &bound, const plan::Instruction &instruction, int64_t step, double from);
   void trace(Rank &rank, const Bound &bound, const plan::Instruction &instruction, int64_t step, double from,
              double to);
 };
 
 // Looks every op up once.
 void Execution::bind() {
+  for (const plan::Instruction &instruction : plan.load) {
+    const OpEntry *op = find_op(instruction.op);
+    load.push_back({op->run, op->finish, &instruction, true});
+  }
   for (const plan::Instruction &instruction : plan.instructions) {
     Bound bound;
     bound.instruction = &instruction;
@@ -76,6 +85,11 @@ void Execution::bind() {
     }
     program.push_back(bound);
   }
+}
+
+// A rank that holds table rows alone answers fetches, and takes part in nothing else of a step.
+bool takes_part(const Rank &rank, const plan::Instruction &collective) {
+  return rank.serving || collective.op == "fetch";
 }
 
 bool Execution::may_start(int64_t step) {
@@ -94,7 +108,7 @@ void Execution::trace(Rank &rank, const Bound &bound, const plan::Instruction &i
                       double from, double to) {
   TraceWriter &trace = *options.trace;
   trace.span({rank.rank, instruction.stream, instruction.op, instruction.name, instruction.where,
-              instruction.id, step, from, to});
+              plan::fusion_of(plan, instruction.id), instruction.id, step, from, to});
   if (!bound.issues && !bound.finish)
     return;
   const plan::Instruction &collective = *bound.instruction;
@@ -110,6 +124,44 @@ void Execution::trace(Rank &rank, const Bound &bound, const plan::Instruction &i
   }
 }
 
+// Runs one instruction, which began at `from`. Returns when it ended.
+double Execution::run(Rank &rank, const Bound &bound, const plan::Instruction &instruction, int64_t step,
+                      double from) {
+  Call call{state.program, *bound.instruction, rank, step};
+  int64_t flow = 0;
+  try {
+    if (bound.run)
+      bound.run(call);
+    if (bound.finish) {
+      if (options.trace && bound.instruction->op == "combine")
+        flow = rank.pending[static_cast<size_t>(bound.instruction->id)].exchange->flow;
+      bound.finish(call);
+    }
+  } catch (const std::exception &error) {
+    if (state.comms->poisoned())
+      throw; // another rank's report
+    throw RuntimeError(
+        fmt::format("{}, instruction {} {}{}{}: {}", step < 0 ? "load" : fmt::format("step {}", step),
+                    instruction.id, instruction.op, instruction.name.empty() ? "" : " " + instruction.name,
+                    instruction.where.empty() ? "" : " (" + instruction.where + ")", error.what()));
+  }
+  double to = now_us();
+  if (options.trace) {
+    trace(rank, bound, instruction, step, from, to);
+    if (flow)
+      options.trace->flow(false, flow, rank.rank, to);
+  }
+  return to;
+}
+
+void Execution::run_load(Rank &rank) {
+  double from = now_us();
+  for (size_t i = 0; i < load.size(); ++i)
+    if (rank.comms[static_cast<size_t>(plan.load[i].comm)]) // a rank of no group has nothing to load
+      from = run(rank, load[i], plan.load[i], -1, from);
+  rank.load_end_us = load.empty() ? 0 : from;
+}
+
 void Execution::run_step(Rank &rank, int64_t step) {
   if (options.verify) // stale rows must not pass for new ones
     for (auto &[name, arena] : rank.arenas) {
@@ -119,32 +171,12 @@ void Execution::run_step(Rank &rank, int64_t step) {
     }
   double from = now_us();
   for (size_t i = 0; i < program.size(); ++i) {
-    const Bound &bound = program[i];
-    Call call{state.program, *bound.instruction, rank, step};
-    int64_t flow = 0;
-    try {
-      if (bound.run)
-        bound.run(call);
-      if (bound.finish) {
-        if (options.trace && bound.instruction->op == "combine")
-          flow = rank.pending[static_cast<size_t>(bound.instruction->id)].exchange->flow;
-        bound.finish(call);
-      }
-    } catch (const std::exception &error) {
-      if (state.comms->poisoned())
-        throw; // another rank's report
-      const plan::Instruction &at = plan.instructions[i];
-      throw RuntimeError(fmt::format("step {}, instruction {} {}{}{}: {}", step, at.id, at.op,
-                                     at.name.empty() ? "" : " " + at.name,
-                                     at.where.empty() ? "" : " (" + at.where + ")", error.what()));
-    }
-    double to = now_us();
+    if (!takes_part(rank, *program[i].instruction))
+      continue;
+    double to = run(rank, program[i], plan.instructions[i], step, from);
+    if (dump)
+      dump->observe(rank, plan.instructions[i], step);
     rank.instruction_us[i] += to - from;
-    if (options.trace) {
-      trace(rank, bound, plan.instructions[i], step, from, to);
-      if (flow)
-        options.trace->flow(false, flow, rank.rank, to);
-    }
     from = to;
   }
   rank.step_end_us.push_back(from);
@@ -154,6 +186,7 @@ void Execution::run_rank(Rank &rank) {
   comm::InprocWorld &comms = *state.comms;
   comms.enter(rank.rank);
   try {
+    run_load(rank);
     for (int64_t step = 0; step < options.steps && may_start(step); ++step)
       run_step(rank, step);
   } catch (const std::exception &error) {
@@ -162,36 +195,46 @@ void Execution::run_rank(Rank &rank) {
   comms.leave(rank.rank, rank.failure);
 }
 
-// How often each (op, communicator) is issued in a step by the ledger, for one rank.
-std::map<std::pair<std::string, int64_t>, int64_t> ledger_counts(const plan::Plan &plan, const Rank &rank) {
-  std::map<std::pair<std::string, int64_t>, int64_t> counts;
+// How often each (op, communicator) is issued in a step by the ledger, or at load, for one rank.
+Rank::Counts ledger_counts(const plan::Plan &plan, const Rank &rank, bool at_load) {
+  Rank::Counts counts;
   for (const plan::LedgerEntry &entry : plan.ledger)
-    if (entry.comm >= 0 && entry.times > 0 && rank.comms[static_cast<size_t>(entry.comm)])
+    if ((entry.category == "load") == at_load && entry.comm >= 0 && entry.times > 0 &&
+        rank.comms[static_cast<size_t>(entry.comm)] && (at_load || rank.serving || entry.op == "fetch"))
       counts[{entry.op, entry.comm}] += entry.times;
   return counts;
 }
 
-void compare_with_ledger(const plan::Plan &plan, const WorldState &state, RunResult &result) {
+int64_t sum(const Rank::Counts &counts) {
+  int64_t total = 0;
+  for (const auto &[key, times] : counts)
+    total += times;
+  return total;
+}
+
+// Of every rank, what it issued in `steps` steps (or at load) against the ledger. `issued` and `expected` are
+// those of the rank that issued most.
+void compare_with_ledger(const plan::Plan &plan, const WorldState &state, bool at_load, RunResult &result) {
   size_t mismatches = 0;
+  int64_t &most_issued = at_load ? result.load_issued : result.collectives_issued,
+          &most_expected = at_load ? result.load_expected : result.collectives_expected;
+  std::string when = at_load ? "at load" : fmt::format("in {} steps", result.steps);
   for (const auto &rank : state.ranks) {
-    auto expected = ledger_counts(plan, *rank);
-    int64_t issued_sum = 0, expected_sum = 0;
-    auto issued = rank->issued;
+    Rank::Counts expected = ledger_counts(plan, *rank, at_load),
+                 issued = at_load ? rank->issued_at_load : rank->issued;
     for (const auto &[key, times] : expected)
       issued.emplace(key, 0);
     for (const auto &[key, times] : issued) {
       auto it = expected.find(key);
-      int64_t want = (it == expected.end() ? 0 : it->second) * result.steps;
-      issued_sum += times;
-      expected_sum += want;
+      int64_t want = (it == expected.end() ? 0 : it->second) * (at_load ? 1 : result.steps);
       if (times != want && mismatches++ < 5)
         result.failures.push_back(
-            fmt::format("rank {}: got {} {} over communicator {} in {} steps, expected {} by the ledger",
-                        rank->rank, times, key.first, key.second, result.steps, want));
+            fmt::format("rank {}: got {} {} over communicator {} {}, expected {} by the ledger", rank->rank,
+                        times, key.first, key.second, when, want));
     }
-    if (issued_sum >= result.collectives_issued) {
-      result.collectives_issued = issued_sum;
-      result.collectives_expected = expected_sum;
+    if (sum(issued) >= most_issued) {
+      most_issued = sum(issued);
+      most_expected = sum(expected) * (at_load ? 1 : result.steps);
     }
   }
 }
@@ -206,25 +249,28 @@ void add_times(const plan::Plan &plan, const WorldState &state, RunResult &resul
     OpTime &time = by_op[name];
     time.op = name;
     time.count += 1;
+    bool all = instruction.op == "fetch" || name == "await fetch";
+    int64_t ranks = all ? plan.world : plan::serving_ranks(plan);
     for (const auto &rank : state.ranks)
-      time.us += rank->instruction_us[static_cast<size_t>(instruction.id)];
+      time.us += rank->instruction_us[static_cast<size_t>(instruction.id)] / static_cast<double>(ranks);
   }
   for (auto &[name, time] : by_op) {
-    time.us /=
-        static_cast<double>(state.ranks.size()) * static_cast<double>(std::max<int64_t>(result.steps, 1));
+    time.us /= static_cast<double>(std::max<int64_t>(result.steps, 1));
     result.per_op.push_back(time);
   }
   std::stable_sort(result.per_op.begin(), result.per_op.end(),
                    [](const OpTime &a, const OpTime &b) { return a.us > b.us; });
 }
 
-// A step's time is from the moment the last rank finished the step before (or all were let go) to the moment
-// the last rank finished this one.
+// A step's time is from the moment the last rank finished the step before (or what there was to load) to the
+// moment the last rank finished this one.
 void add_steps(const WorldState &state, RunResult &result) {
   size_t steps = std::numeric_limits<size_t>::max();
   for (const auto &rank : state.ranks)
     steps = std::min(steps, rank->step_end_us.size());
   double before = 0;
+  for (const auto &rank : state.ranks)
+    before = std::max(before, rank->load_end_us);
   for (size_t s = 0; s < steps; ++s) {
     double end = 0;
     for (const auto &rank : state.ranks)
@@ -270,10 +316,13 @@ RunResult run_plan(const plan::Plan &plan, const RunOptions &options) {
   int64_t threads =
       options.threads > 0 ? options.threads : std::max<int64_t>(1, std::thread::hardware_concurrency());
   WorldState state;
+  std::unique_ptr<Dump> dump;
   auto began = Clock::now();
   try {
     say(fmt::format("setting up {} ranks", plan.world));
     set_up(plan, options, threads, state);
+    if (!options.dump.empty())
+      dump = std::make_unique<Dump>(plan, options.dump, options.steps);
   } catch (const std::bad_alloc &) {
     result.refused = true;
     result.failures.push_back(
@@ -285,7 +334,7 @@ RunResult run_plan(const plan::Plan &plan, const RunOptions &options) {
     return result;
   }
   result.setup_s = std::chrono::duration<double>(Clock::now() - began).count();
-  result.tokens_per_step = state.program.total_tokens;
+  result.tokens_per_step = state.program.batch.tokens;
   result.placeholders = state.placeholders;
   result.weight_bytes = state.weight_bytes;
   result.arena_bytes = state.arena_bytes;
@@ -296,6 +345,7 @@ RunResult run_plan(const plan::Plan &plan, const RunOptions &options) {
 
   Execution execution(plan, options, state);
   execution.bind();
+  execution.dump = dump.get();
   run_threads(execution);
 
   add_steps(state, result);
@@ -306,22 +356,32 @@ RunResult run_plan(const plan::Plan &plan, const RunOptions &options) {
   for (const auto &rank : state.ranks) {
     result.sent += rank->rows_sent;
     result.received += rank->rows_received;
+    if (rank->kv_blocks >= 0 && (result.kv_blocks < 0 || rank->kv_blocks < result.kv_blocks))
+      result.kv_blocks = rank->kv_blocks;
   }
   result.sent_bytes = state.comms->sent_bytes();
   result.received_bytes = state.comms->received_bytes();
   if (!result.failures.empty()) {
-    auto counts = ledger_counts(plan, *state.ranks[0]);
-    for (const auto &[key, times] : counts)
-      result.collectives_expected += times * result.steps;
-    for (const auto &[key, times] : state.ranks[0]->issued)
-      result.collectives_issued += times;
+    const Rank &first = *state.ranks[0];
+    result.collectives_expected = sum(ledger_counts(plan, first, false)) * result.steps;
+    result.collectives_issued = sum(first.issued);
+    result.load_expected = sum(ledger_counts(plan, first, true));
+    result.load_issued = sum(first.issued_at_load);
     return result; // what a failed run did not send or compute says nothing
   }
-  compare_with_ledger(plan, state, result);
+  compare_with_ledger(plan, state, true, result);
+  compare_with_ledger(plan, state, false, result);
   if (result.sent != result.received || result.sent_bytes != result.received_bytes)
     result.failures.push_back(
         fmt::format("got {} rows and {} bytes received, expected the {} rows and {} bytes sent",
                     result.received, result.received_bytes, result.sent, result.sent_bytes));
+  if (dump)
+    try {
+      say(fmt::format("writing {}", options.dump));
+      dump->write(state, result.steps);
+    } catch (const std::exception &error) {
+      result.failures.push_back(error.what());
+    }
   if (options.verify && !result.interrupted) { // who interrupts does not want to wait for the reference
     say("comparing with the reference");
     result.verify = verify_run(plan, state, result.steps, threads, options.base_dir);

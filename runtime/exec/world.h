@@ -27,8 +27,9 @@ struct RunOptions {
   bool verify = false;
   std::chrono::milliseconds timeout{60000}; // of every wait for another rank
   int64_t threads = 0;                      // ranks that compute at the same time; 0: one a processor
-  std::string base_dir;                     // of a routing trace's relative path
+  std::string base_dir;                     // of a relative path: a routing trace's, the weights'
   TraceWriter *trace = nullptr;
+  std::string dump; // a directory for everything that was fed and computed (dump.h); empty: none
   const std::atomic<bool> *stop = nullptr; // when set, ranks stop after the step they are in
   std::function<void(const std::string &)>
       progress; // one line on what is going on, from one thread at a time

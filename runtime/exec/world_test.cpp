@@ -56,6 +56,13 @@ void dense(plan::Model &m) {
   m.dense_width = 24;
 }
 void ratio_one(plan::Model &m) { m.compress_ratios = {1, 3}, m.sink = false; }
+void grouped_query(plan::Model &m) {
+  m.attention = "gqa", m.kv_heads = 2, m.rope_dim = 16, m.compress_ratios.clear(), m.window = {0, 4};
+}
+void everything(plan::Model &m) {
+  with_engram(m);
+  m.layers = 3, m.window = {4, 4, 4}, m.compress_ratios = {0, 2, 1};
+}
 
 std::vector<Case> cases() {
   plan::Routing zipf, hot;
@@ -81,6 +88,40 @@ std::vector<Case> cases() {
       {"engram", {.dp = 4, .engine_tokens = {2, 3}}, with_engram},
       {"engram_synchronous_no_context", {.dp = 2, .context = 0, .asynchronous = false}, with_engram},
       {"compression_of_every_token", {.dp = 2, .context = 7}, ratio_one},
+      {"gqa", {.dp = 2}, grouped_query},
+      {"gqa_tp_2", {.dp = 2, .tp = 2, .engine_tokens = {3, 1}}, grouped_query},
+      {"gqa_tp_4_on_2_kv_heads", {.dp = 2, .tp = 4, .engine_tokens = {3, 0}, .load = true}, grouped_query},
+      {"og_gather_inputs", {.dp = 4, .og = 2, .engine_tokens = {3, 1, 0, 2}}},
+      {"og_reduce_outputs", {.dp = 4, .og = 2, .reduce_outputs = true, .engine_tokens = {3, 1, 0, 2}}},
+      {"og_synchronous", {.dp = 2, .og = 2, .asynchronous = false}},
+      {"load_program", {.dp = 4, .engine_tokens = {2, 0}, .load = true}},
+      {"table_only_ranks", {.dp = 4, .table_ranks = 4, .engine_tokens = {2, 3}, .load = true}, with_engram},
+      {"table_only_ranks_tp",
+       {.dp = 2, .tp = 2, .table_ranks = 1, .engine_tokens = {0, 3}, .asynchronous = false},
+       with_engram},
+      {"prefill", {.dp = 2, .engine_prompts = {{5, 1}, {3}}}},
+      {"prefill_history", {.dp = 2, .engine_prompts = {{5, 1}, {3}}, .history = {7, 0, 2}}, everything},
+      {"prefill_mirror_of_one", {.dp = 2, .engine_prompts = {{5, 1}}, .mirror = true}},
+      {"prefill_cp_2", {.dp = 2, .cp = 2, .engine_prompts = {{1, 10, 3}, {7, 8}}}},
+      {"prefill_cp_2_history",
+       {.dp = 2, .cp = 2, .engine_prompts = {{1, 10, 3}, {7, 8}}, .history = {0, 5}},
+       everything},
+      {"prefill_cp_4", {.dp = 1, .cp = 4, .engine_prompts = {{1, 5, 17, 8}}, .load = true}, ratio_one},
+      {"prefill_cp_4_placeholder",
+       {.dp = 2, .cp = 4, .engine_prompts = {{}, {9, 2}}, .history = {3}, .asynchronous = false},
+       everything},
+      {"prefill_cp_all_gather", {.dp = 2, .cp = 2, .exchange = "all-gather", .engine_prompts = {{6, 1}, {}}}},
+      {"prefill_cp_tp", {.dp = 2, .tp = 2, .cp = 2, .engine_prompts = {{6, 1}, {3}}}},
+      {"prefill_cp_zipf_redundant",
+       {.dp = 2, .cp = 2, .engine_prompts = {{6, 1}, {}}, .redundant = 4, .routing = zipf},
+       with_hyper_connections},
+      {"prefill_cp_gqa",
+       {.dp = 1, .tp = 2, .cp = 2, .exchange = "none", .engine_prompts = {{9, 4}}, .history = {3}},
+       [](plan::Model &m) { grouped_query(m), dense(m); }},
+      {"prefill_og", {.dp = 4, .og = 2, .engine_prompts = {{6, 1}, {2}, {}, {3}}}},
+      {"prefill_table_only_ranks",
+       {.dp = 2, .cp = 2, .table_ranks = 4, .engine_prompts = {{6, 1}, {}}, .history = {2}, .load = true},
+       everything},
   };
 }
 
@@ -117,6 +158,33 @@ TEST(Run, CountsTokensPlaceholdersAndRows) {
   EXPECT_EQ(result.collectives_issued, (1 + 2 * 2) * 2);
   EXPECT_GT(result.sent_bytes, 0);
   EXPECT_EQ(result.step_times_us.size(), 2u);
+}
+
+TEST(Run, LoadsOnceAndReportsWhatEveryRankHas) {
+  plan::Model model = small_model();
+  with_engram(model);
+  TestTopology topology{.dp = 2, .table_ranks = 2, .engine_tokens = {3, 0}, .context = 5, .load = true};
+  RunResult result = run_plan(make_plan(model, topology), verified(2));
+  EXPECT_TRUE(result.ok()) << failures_of(result);
+  EXPECT_EQ(result.load_issued, 1 + 3 + 2); // pages, a warm-up a communicator, two tables' scales
+  EXPECT_EQ(result.load_expected, result.load_issued);
+  EXPECT_EQ(result.kv_blocks, 1); // the placeholder's engine; the other has 3 sequences of 2 pages
+  auto json = nlohmann::json::parse(result_json(result));
+  EXPECT_EQ(json["load"]["kv_blocks"], 1);
+  EXPECT_EQ(json["load"]["issued"], 6);
+  EXPECT_THAT(result_text(result), HasSubstr("1 KV pages on every rank"));
+  result = run_plan(make_plan(model, {.dp = 2}), verified(1));
+  EXPECT_TRUE(nlohmann::json::parse(result_json(result))["load"]["kv_blocks"].is_null());
+}
+
+TEST(Run, CountsTokensOfAPrefillOnEveryRankThatHoldsThem) {
+  TestTopology topology{.dp = 2, .cp = 2, .engine_prompts = {{5, 1}, {}}};
+  RunResult result = run_plan(make_plan(small_model(), topology), verified(3));
+  EXPECT_TRUE(result.ok()) << failures_of(result);
+  EXPECT_EQ(result.tokens_per_step, 6);
+  EXPECT_EQ(result.placeholders, 1);
+  EXPECT_EQ(result.verify.tokens, 6 * 2 * 3);  // two ranks hold each, three steps
+  EXPECT_EQ(result.sent, (6 + 1) * 2 * 2 * 3); // padding is sent nowhere
 }
 
 // The bits of a run do not depend on how many ranks compute at a time.
@@ -168,8 +236,11 @@ INSTANTIATE_TEST_SUITE_P(
               "got 2 combine over communicator 0 in 1 steps, expected 1 by the ledger"},
         Break{"ledger_long", [](plan::Plan &p) { p.ledger[0].times = 3; },
               "got 1 vote over communicator 0 in 1 steps, expected 3 by the ledger"},
-        Break{"prefill", [](plan::Plan &p) { p.workload.phase = "prefill"; },
-              "got a plan for prefill, expected decode"},
+        Break{"prompts", [](plan::Plan &p) { p.workload.phase = "prefill"; },
+              "got no entries of engine_prompts, expected some for a prefill"},
+        Break{"batch_of_billions", [](plan::Plan &p) { p.workload.engine_tokens = {1 << 30}; },
+              "got 1073741824 tokens for engine 0 after 0 of those before it, expected at most 16777216 a "
+              "step"},
         Break{"rows_of_a_buffer", [](plan::Plan &p) { p.buffers[0].rows = 1; },
               "step 0, instruction 2 batch (test.toml:3:1): got 2 rows for buffer ids, expected at most 1"},
         Break{"rows_of_experts",
@@ -183,7 +254,7 @@ INSTANTIATE_TEST_SUITE_P(
               "outputs are not equal to the reference"},
         Break{"experts_swapped",
               [](plan::Plan &p) {
-                std::swap(first(p, "expert_ffn").weights[0], first(p, "expert_ffn").weights[1]);
+                std::swap(first(p, "expert_gate_up").weights[0], first(p, "expert_down").weights[0]);
               },
               "got weight layers.0.moe.w2 of shape [2, 32, 12] on this rank, expected [2, 2, 12, 32]"},
         Break{"eps", [](plan::Plan &p) { p.instructions[p.instructions.size() - 3].numbers["eps"] = 0.01; },
@@ -208,6 +279,44 @@ INSTANTIATE_TEST_SUITE_P(
               },
               "rank 3 is in no group of communicator 1"},
         Break{"context", [](plan::Plan &p) { p.workload.context = int64_t{1} << 40; },
+              "expected positions that fit 32 bits"}),
+    [](const auto &each) { return std::string(each.param.name); });
+
+class BrokenPrefill : public testing::TestWithParam<Break> {};
+
+TEST_P(BrokenPrefill, IsReported) {
+  plan::Model model = small_model();
+  with_engram(model);
+  plan::Plan plan =
+      make_plan(model, {.dp = 2, .cp = 2, .table_ranks = 2, .engine_prompts = {{5, 1}}, .load = true});
+  GetParam().change(plan);
+  RunResult result = run_plan(plan, verified(1));
+  EXPECT_FALSE(result.ok());
+  EXPECT_THAT(failures_of(result), HasSubstr(GetParam().expected));
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    Plans, BrokenPrefill,
+    testing::Values(
+        Break{"load_ledger_short", [](plan::Plan &p) { p.ledger.pop_back(); },
+              "got 2 gather_scales over communicator 3 at load, expected 1 by the ledger"},
+        Break{"no_scales", [](plan::Plan &p) { p.load.pop_back(); },
+              "got no scales of table 1 on this rank, expected a gather_scales over it at load"},
+        Break{"scales_of_fewer_rows", [](plan::Plan &p) { p.load.back().numbers["rows_per_part"] = 1; },
+              "engram_scale: got table row"},
+        Break{"gathered_in_another_order",
+              [](plan::Plan &p) { p.communicators[2].key = {{}, {1, 0, 1, 0, 0, 0}}; },
+              "(rows gathered over the axis, by its blocks)"},
+        Break{"mirror_of_rows_that_are_mirrored",
+              [](plan::Plan &p) { first(p, "mirror_pick").inputs[0] = first(p, "mirror_pick").outputs[0]; },
+              "expected one for each of the engine's 6 tokens"},
+        Break{"append_of_mirrored_rows",
+              [](plan::Plan &p) { first(p, "kv_append").inputs[0] = first(p, "all_gather").inputs[0]; },
+              "got rows of layers.0.kv_rope in another order, expected the engine's tokens from "},
+        Break{"restore_of_too_few",
+              [](plan::Plan &p) { first(p, "mirror_restore").inputs[0] = first(p, "all_gather").inputs[0]; },
+              "mirror_restore: got rows 6, expected 12"},
+        Break{"history", [](plan::Plan &p) { p.workload.history = {int64_t{1} << 40}; },
               "expected positions that fit 32 bits"}),
     [](const auto &each) { return std::string(each.param.name); });
 

@@ -1,118 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The checks of check.h, from the outside in: axes and communicators, then memory and weights, then the
-// instructions one by one, then what only the whole program shows (written before read, awaited once).
+// The checks of check.h, from the outside in: axes and communicators, then memory and weights; the
+// instructions, which use all of these, are check_program.cpp's.
 #include "runtime/plan/check.h"
 
-#include <algorithm>
 #include <cmath>
 #include <set>
 
-#include <fmt/format.h>
-#include <fmt/ranges.h>
-
-#include "runtime/plan/instruction_set.h"
+#include "runtime/plan/batch.h"
+#include "runtime/plan/checker.h"
 
 namespace paratope::plan {
-namespace {
-
-using Names = std::vector<std::string_view>;
-
-struct Checker {
-  const Plan &plan;
-  std::vector<Problem> problems;
-  bool ranks_known = true; // every digit sum can be evaluated
-
-  template <class... Args> void report(std::string path, fmt::format_string<Args...> text, Args &&...args) {
-    if (problems.size() < max_problems)
-      problems.push_back({std::move(path), fmt::format(text, std::forward<Args>(args)...)});
-  }
-
-  bool positive(const std::string &path, int64_t value, int64_t least = 1) {
-    if (value < least)
-      report(path, "got {}, expected at least {}", value, least);
-    return value >= least;
-  }
-
-  bool one_of(const std::string &path, std::string_view value, const Names &names) {
-    bool found = std::find(names.begin(), names.end(), value) != names.end();
-    if (!found)
-      report(path, "got \"{}\", expected one of {}", value, fmt::join(names, ", "));
-    return found;
-  }
-
-  // Ids are positions, so that references need no search.
-  void numbered(const std::string &path, int64_t id, size_t position) {
-    if (id != static_cast<int64_t>(position))
-      report(path, "got {}, expected {} (ids count from 0 in order)", id, position);
-  }
-
-  bool reference(const std::string &path, int64_t value, size_t count, const char *what) {
-    bool good = value >= 0 && value < static_cast<int64_t>(count);
-    if (!good)
-      report(path, "got {}, expected a {} from 0 to {}", value, what, static_cast<int64_t>(count) - 1);
-    return good;
-  }
-
-  const Axis *axis(std::string_view name) const {
-    for (const Axis &each : plan.axes)
-      if (each.name == name)
-        return &each;
-    return nullptr;
-  }
-
-  const Axis *axis_of(const std::string &path, std::string_view name) {
-    const Axis *found = axis(name);
-    if (!found) {
-      Names names;
-      for (const Axis &each : plan.axes)
-        names.push_back(each.name);
-      report(path, "got axis \"{}\", expected one of {}", name, fmt::join(names, ", "));
-    }
-    return found;
-  }
-
-  void digit_sum(const std::string &path, const DigitSum &sum) {
-    if (!sum.table.empty() && !sum.digits.empty())
-      return fail_ranks(path, "got both digits and a table, expected one of them");
-    if (!sum.table.empty() && static_cast<int64_t>(sum.table.size()) != plan.world)
-      return fail_ranks(path + "/table",
-                        fmt::format("got {} values, expected one a rank: {}", sum.table.size(), plan.world));
-    for (size_t i = 0; i < sum.digits.size(); ++i) {
-      const Digit &digit = sum.digits[i];
-      if (digit.div < 1 || digit.mod < 1)
-        return fail_ranks(
-            fmt::format("{}/digits/{}", path, i),
-            fmt::format("got div {} and mod {}, expected both at least 1", digit.div, digit.mod));
-      int64_t largest, ignored;
-      if (__builtin_mul_overflow(std::min(digit.mod, plan.world), digit.mul, &largest) ||
-          __builtin_mul_overflow(largest, static_cast<int64_t>(sum.digits.size()), &ignored))
-        return fail_ranks(fmt::format("{}/digits/{}/mul", path, i),
-                          fmt::format("got {}, expected a factor whose sums fit 64 bits", digit.mul));
-    }
-  }
-
-  void fail_ranks(const std::string &path, std::string message) {
-    ranks_known = false;
-    report(path, "{}", message);
-  }
-
-  void check_axes();
-  void check_model();
-  void check_workload();
-  void check_experts();
-  void check_communicators();
-  void check_buffers();
-  void check_weights();
-  void check_ledger();
-  void check_instructions();
-  void check_instruction(const std::string &path, const Instruction &instruction);
-  void check_operands(const std::string &path, const Instruction &instruction,
-                      const std::vector<int64_t> &ids, std::span<const Operand> operands, const char *what);
-  void check_attributes(const std::string &path, const Instruction &instruction, const Operation &op);
-  void check_order(const std::string &path, const Instruction &instruction);
-  void check_flow();
-};
 
 void Checker::check_axes() {
   std::set<std::string_view> names;
@@ -136,6 +34,25 @@ void Checker::check_axes() {
         break;
       }
     }
+  check_engines();
+}
+
+// Engines are the blocks of serving ranks; the others' blocks lie behind them.
+void Checker::check_engines() {
+  if (plan.serving_ranks < 0 || plan.serving_ranks > plan.world)
+    return report("/serving_ranks", "got {}, expected 0 (all) to world = {}", plan.serving_ranks, plan.world);
+  const Axis *engines = axis(plan.engine_axis);
+  if (!engines || !problems.empty())
+    return;
+  std::set<int64_t> present;
+  for (int64_t rank = 0; rank < serving_ranks(plan); ++rank)
+    present.insert(engines->block(rank));
+  int64_t expected = 0;
+  for (int64_t block : present)
+    if (block != expected++)
+      return report("/engine_axis",
+                    "got no serving rank in engine {} of axis {}, expected one in each before {}",
+                    expected - 1, plan.engine_axis, block);
 }
 
 void Checker::check_model() {
@@ -146,6 +63,8 @@ void Checker::check_model() {
     report("/model/vocab", "got {}, expected at most {} (ids are i32)", m.vocab, INT32_MAX);
   positive("/model/hyper_connections", m.hyper_connections);
   one_of("/model/attention", m.attention, {"latent", "mla", "gqa"});
+  if (m.weights != "synthetic" && !(m.weights.starts_with("safetensors:") && m.weights.size() > 12))
+    report("/model/weights", "got \"{}\", expected synthetic or safetensors:DIR", m.weights);
   positive("/model/heads", m.heads);
   positive("/model/kv_heads", m.kv_heads);
   for (auto [name, list] : {std::pair{"window", &m.window}, {"compress_ratios", &m.compress_ratios}}) {
@@ -170,8 +89,16 @@ void Checker::check_workload() {
   one_of("/workload/phase", w.phase, {"decode", "prefill"});
   for (size_t i = 0; i < plan.paths.size(); ++i)
     one_of(fmt::format("/paths/{}", i), plan.paths[i], {"real", "placeholder"});
-  if (w.engine_tokens.empty())
+  if (w.engine_tokens.empty() && w.phase != "prefill")
     report("/workload/engine_tokens", "got no entries, expected tokens of at least one engine");
+  if (w.engine_prompts.empty() && w.phase == "prefill")
+    report("/workload/engine_prompts",
+           "got no entries, expected prompts of at least one engine ([] for none)");
+  for (size_t i = 0; i < w.engine_prompts.size(); ++i)
+    for (size_t j = 0; j < w.engine_prompts[i].size(); ++j)
+      positive(fmt::format("/workload/engine_prompts/{}/{}", i, j), w.engine_prompts[i][j]);
+  for (size_t i = 0; i < w.history.size(); ++i)
+    positive(fmt::format("/workload/history/{}", i), w.history[i], 0);
   for (size_t i = 0; i < w.engine_tokens.size(); ++i)
     positive(fmt::format("/workload/engine_tokens/{}", i), w.engine_tokens[i], 0);
   positive("/workload/context", w.context, 0);
@@ -346,169 +273,9 @@ void Checker::check_ledger() {
     positive(path + "/ranks", entry.ranks);
     positive(path + "/times", entry.times, 0);
     positive(path + "/bytes_per_rank", entry.bytes_per_rank, 0);
-    one_of(path + "/category", entry.category, {"dense", "exchange", "control", "fetch"});
+    one_of(path + "/category", entry.category, {"dense", "exchange", "control", "fetch", "context", "load"});
   }
 }
-
-void Checker::check_operands(const std::string &path, const Instruction &instruction,
-                             const std::vector<int64_t> &ids, std::span<const Operand> operands,
-                             const char *what) {
-  if (!Operation::accepts(operands, ids.size()))
-    return report(path, "got {} {} for {}, expected {}", ids.size(), what, instruction.op,
-                  Operation::count_text(operands));
-  for (size_t i = 0; i < ids.size(); ++i) {
-    std::string at = fmt::format("{}/{}", path, i);
-    if (!reference(at, ids[i], plan.buffers.size(), "buffer"))
-      continue;
-    const Operand &operand = operand_at(operands, ids.size(), i);
-    const Buffer &buffer = plan.buffers[static_cast<size_t>(ids[i])];
-    if (operand.dtype != "any" && operand.dtype != buffer.dtype)
-      report(at, "got {} {} as {} of {}, expected {}", buffer.dtype, buffer.name, operand.name,
-             instruction.op, operand.dtype);
-  }
-}
-
-void Checker::check_attributes(const std::string &path, const Instruction &instruction, const Operation &op) {
-  auto check = [&](const char *kind, const auto &present, const auto &required, const auto &optional) {
-    for (std::string_view name : required)
-      if (!present.count(std::string(name)))
-        report(path, "got no {} \"{}\", expected one for {}", kind, name, op.name);
-    for (const auto &[name, value] : present) {
-      auto among = [&key = name](const auto &names) {
-        return std::find(names.begin(), names.end(), key) != names.end();
-      };
-      if (among(required) || among(optional))
-        continue;
-      Names known(required.begin(), required.end());
-      known.insert(known.end(), optional.begin(), optional.end());
-      report(fmt::format("{}/{}s/{}", path, kind, name), "got an attribute {} does not take, expected {}",
-             op.name, known.empty() ? "none" : fmt::format("one of {}", fmt::join(known, ", ")));
-    }
-  };
-  check("number", instruction.numbers, op.required_numbers, op.optional_numbers);
-  check("word", instruction.words, op.required_words, op.optional_words);
-  for (const auto &[name, value] : instruction.numbers)
-    if (!std::isfinite(value))
-      report(path + "/numbers/" + name, "got {}, expected a finite number", value);
-  if (auto it = instruction.words.find("score"); it != instruction.words.end())
-    one_of(path + "/words/score", it->second, {"sqrtsoftplus", "sigmoid", "softmax"});
-  if (auto it = instruction.words.find("axis"); it != instruction.words.end())
-    axis_of(path + "/words/axis", it->second);
-}
-
-void Checker::check_order(const std::string &path, const Instruction &instruction) {
-  for (size_t i = 0; i < instruction.waits.size(); ++i)
-    if (instruction.waits[i] < 0 || instruction.waits[i] >= instruction.id)
-      report(fmt::format("{}/waits/{}", path, i), "got {}, expected an instruction before {}",
-             instruction.waits[i], instruction.id);
-  if (instruction.op != "await") {
-    if (instruction.awaits != -1)
-      report(path + "/awaits", "got {} on {}, expected awaits only on await", instruction.awaits,
-             instruction.op);
-    return;
-  }
-  if (instruction.awaits < 0 || instruction.awaits >= instruction.id)
-    return report(path + "/awaits", "got {}, expected a collective before {}", instruction.awaits,
-                  instruction.id);
-  const Instruction &collective = plan.instructions[static_cast<size_t>(instruction.awaits)];
-  const Operation *op = find_operation(collective.op);
-  if (op && !op->collective)
-    report(path + "/awaits", "got {} ({}), expected a collective", instruction.awaits, collective.op);
-  else if (collective.outputs != instruction.outputs)
-    report(path + "/outputs", "got [{}], expected the outputs of collective {}: [{}]",
-           fmt::join(instruction.outputs, ", "), collective.id, fmt::join(collective.outputs, ", "));
-}
-
-void Checker::check_instruction(const std::string &path, const Instruction &instruction) {
-  const Operation *op = find_operation(instruction.op);
-  if (!op) {
-    Names names;
-    for (const Operation &each : instruction_set())
-      names.push_back(each.name);
-    return report(path + "/op", "got unknown op \"{}\", expected one of {}", instruction.op,
-                  fmt::join(names, ", "));
-  }
-  check_operands(path + "/inputs", instruction, instruction.inputs, op->inputs, "inputs");
-  check_operands(path + "/outputs", instruction, instruction.outputs, op->outputs, "outputs");
-  if (!Operation::accepts(op->weights, instruction.weights.size()))
-    report(path + "/weights", "got {} weights for {}, expected {}", instruction.weights.size(), op->name,
-           Operation::count_text(op->weights));
-  for (size_t i = 0; i < instruction.weights.size(); ++i)
-    reference(fmt::format("{}/weights/{}", path, i), instruction.weights[i], plan.weights.size(), "weight");
-  if ((op->name == "all_gather") && instruction.inputs.size() != instruction.outputs.size())
-    report(path + "/outputs", "got {} outputs of all_gather, expected one an input: {}",
-           instruction.outputs.size(), instruction.inputs.size());
-  check_attributes(path, instruction, *op);
-  one_of(path + "/stream", instruction.stream, {"compute", "exchange", "prefetch", "control"});
-  if (op->layered)
-    reference(path + "/layer", instruction.layer,
-              static_cast<size_t>(std::max<int64_t>(plan.model.layers, 0)), "layer");
-  if (op->collective)
-    reference(path + "/comm", instruction.comm, plan.communicators.size(), "communicator");
-  else if (instruction.comm != -1)
-    report(path + "/comm", "got {} on {}, expected a communicator only on collectives", instruction.comm,
-           op->name);
-  if (op->name == "reduce_scatter")
-    if (auto it = instruction.numbers.find("of"); it != instruction.numbers.end()) {
-      double of = it->second;
-      if (!(of >= 0 && of < static_cast<double>(instruction.id)) ||
-          plan.instructions[static_cast<size_t>(of)].op != "all_gather")
-        report(path + "/numbers/of", "got {}, expected an all_gather before {}", of, instruction.id);
-    }
-  check_order(path, instruction);
-}
-
-// Follows the program once: what is written, what is in flight, what is awaited.
-void Checker::check_flow() {
-  std::vector<char> written(plan.buffers.size());
-  std::vector<int64_t> pending(plan.buffers.size(), -1); // the collective that is writing it
-  std::set<int64_t> in_flight;
-  for (const Instruction &instruction : plan.instructions) {
-    std::string path = fmt::format("/instructions/{}", instruction.id);
-    for (size_t i = 0; i < instruction.inputs.size(); ++i) {
-      auto id = static_cast<size_t>(instruction.inputs[i]);
-      if (pending[id] >= 0)
-        report(fmt::format("{}/inputs/{}", path, i),
-               "got {}, which collective {} is still writing; await it first", plan.buffers[id].name,
-               pending[id]);
-      else if (!written[id])
-        report(fmt::format("{}/inputs/{}", path, i), "got {}, which nothing has written yet",
-               plan.buffers[id].name);
-    }
-    if (instruction.op == "await" && !in_flight.erase(instruction.awaits))
-      report(path + "/awaits", "got {}, which is not in flight (awaited before, or complete when issued)",
-             instruction.awaits);
-    bool asynchronous = find_operation(instruction.op)->collective && !completes_at_issue(instruction);
-    if (asynchronous)
-      in_flight.insert(instruction.id);
-    for (int64_t output : instruction.outputs) {
-      auto id = static_cast<size_t>(output);
-      if (pending[id] >= 0 && pending[id] != instruction.awaits)
-        report(path + "/outputs", "got {}, which collective {} is still writing; await it first",
-               plan.buffers[id].name, pending[id]);
-      pending[id] = asynchronous ? instruction.id : -1;
-      written[id] = 1;
-    }
-  }
-  for (int64_t id : in_flight)
-    report(fmt::format("/instructions/{}", id), "got {} that nothing awaits, expected one await",
-           plan.instructions[static_cast<size_t>(id)].op);
-}
-
-void Checker::check_instructions() {
-  if (plan.instructions.empty())
-    report("/instructions", "got none, expected a program");
-  for (size_t i = 0; i < plan.instructions.size(); ++i)
-    numbered(fmt::format("/instructions/{}/id", i), plan.instructions[i].id, i);
-  if (!problems.empty())
-    return;
-  for (const Instruction &instruction : plan.instructions)
-    check_instruction(fmt::format("/instructions/{}", instruction.id), instruction);
-  if (problems.empty())
-    check_flow();
-}
-
-} // namespace
 
 int64_t dtype_bytes(std::string_view dtype) {
   if (dtype == "f32" || dtype == "i32")
@@ -535,7 +302,9 @@ std::vector<Problem> check(const Plan &plan) {
   checker.check_buffers();
   checker.check_weights();
   checker.check_ledger();
+  checker.check_load();
   checker.check_instructions();
+  checker.check_kernels();
   return checker.problems;
 }
 

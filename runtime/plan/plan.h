@@ -10,6 +10,7 @@
 #include <cstdint>
 #include <map>
 #include <string>
+#include <string_view>
 #include <vector>
 
 namespace paratope::plan {
@@ -98,6 +99,14 @@ struct Instruction {
   bool operator==(const Instruction &) const = default;
 };
 
+// Consecutive instructions that are one kernel on a device; the host runs it by its parts.
+struct Kernel {
+  std::string fusion; // "gemm-swiglu"; "qkv+norm-linear" where one joined another
+  int64_t first = 0;  // instruction
+  int64_t count = 0;  // instructions
+  bool operator==(const Kernel &) const = default;
+};
+
 // What the compiler says will be sent, and the runtime compares with what was.
 struct LedgerEntry {
   std::string op; // as instructions have it: the runtime counts what it issues by (op, comm)
@@ -105,10 +114,10 @@ struct LedgerEntry {
   int64_t comm = -1; // −1: not issued by the plan's instructions
   int64_t ranks = 1;
   int64_t bytes_per_rank = 0; // sent, each time
-  int64_t times = 1;          // a step
+  int64_t times = 1;          // a step; of category load: once, before the first
   bool blocking = true;
   std::string where;        // "MoE dispatch", "liveness"
-  std::string category;     // dense | exchange | control | fetch
+  std::string category;     // dense | exchange | control | fetch | context | load
   double predicted_us = -1; // < 0: not priced
   bool operator==(const LedgerEntry &) const = default;
 };
@@ -116,6 +125,7 @@ struct LedgerEntry {
 // The model's numbers as the reference needs them: the same keys as the topology's [model].
 struct Model {
   std::string name;
+  std::string weights = "synthetic"; // or safetensors:DIR; a relative DIR is below the plan's own folder
   int64_t hidden = 0, layers = 0, vocab = 0, hyper_connections = 1, seed = 0;
   double rms_eps = 0;
   // attention
@@ -148,10 +158,14 @@ struct Routing {
   bool operator==(const Routing &) const = default;
 };
 
+// Step s takes every sequence on by as many tokens as it has in a step: one in decode, its prompt's length in
+// prefill (so further prefill steps are the next chunks of the same prompts).
 struct Workload {
-  std::string phase = "decode";
-  std::vector<int64_t> engine_tokens; // sequences of engine i: entry i mod size
-  int64_t context = 0;                // KV entries each sequence starts with
+  std::string phase = "decode";       // decode | prefill
+  std::vector<int64_t> engine_tokens; // decode: sequences of engine i, entry i mod size; 0: no work
+  int64_t context = 0;                // decode: KV entries each sequence starts with
+  std::vector<std::vector<int64_t>> engine_prompts; // prefill: prompt lengths of engine i, entry i mod size
+  std::vector<int64_t> history; // prefill: KV entries before prompt j of an engine, entry j mod size; {}: 0
   Routing routing;
   bool operator==(const Workload &) const = default;
 };
@@ -166,6 +180,7 @@ struct Plan {
   int64_t version = plan_version;
   std::string tool, tool_version, topology, source, source_hash;
   int64_t world = 1;
+  int64_t serving_ranks = 0; // ranks from here on hold Engram rows only, and answer fetches; 0: none
   std::map<std::string, int64_t> sizes; // every axis of the topology
   std::vector<Axis> axes;
   std::string engine_axis; // engines: the blocks of this axis; its ranks share one batch
@@ -179,11 +194,16 @@ struct Plan {
   // The ways a rank may take through the instructions. All issue the same collectives: "real" with its
   // tokens, "placeholder" with one token that is thrown away, for an engine without work.
   std::vector<std::string> paths = {"real", "placeholder"};
+  std::vector<Instruction> load;         // once, before the first step, in order: kv_blocks, warm_up, …
   std::vector<Instruction> instructions; // issue order; streams and waits say what may overlap
+  std::vector<Kernel> kernels;           // by first instruction; all others are kernels of their own
   std::vector<LedgerEntry> ledger;
   int64_t kv_block_tokens = 64;   // tokens of one page of the KV cache
   std::vector<std::string> notes; // what a reader should know: what --tiny shrank, what is not executed
   bool operator==(const Plan &) const = default;
 };
+
+// The fusion whose kernel an instruction is a part of; empty when it is a kernel of its own.
+std::string_view fusion_of(const Plan &plan, int64_t instruction);
 
 } // namespace paratope::plan

@@ -84,6 +84,12 @@ template <class Visit> void describe(const Instruction *, Visit &&visit) {
   visit("where", &Instruction::where, may);
 }
 
+template <class Visit> void describe(const Kernel *, Visit &&visit) {
+  visit("fusion", &Kernel::fusion, must);
+  visit("first", &Kernel::first, must);
+  visit("count", &Kernel::count, must);
+}
+
 template <class Visit> void describe(const LedgerEntry *, Visit &&visit) {
   visit("op", &LedgerEntry::op, must);
   visit("group", &LedgerEntry::group, must);
@@ -104,6 +110,7 @@ template <class Visit> void describe(const Model *, Visit &&visit) {
   visit("vocab", &Model::vocab, must);
   visit("hyper_connections", &Model::hyper_connections, may);
   visit("seed", &Model::seed, may);
+  visit("weights", &Model::weights, may);
   visit("rms_eps", &Model::rms_eps, must);
   visit("attention", &Model::attention, must);
   visit("heads", &Model::heads, must);
@@ -154,6 +161,8 @@ template <class Visit> void describe(const Workload *, Visit &&visit) {
   visit("phase", &Workload::phase, must);
   visit("engine_tokens", &Workload::engine_tokens, must);
   visit("context", &Workload::context, must);
+  visit("engine_prompts", &Workload::engine_prompts, may);
+  visit("history", &Workload::history, may);
   visit("routing", &Workload::routing, must);
 }
 
@@ -172,6 +181,7 @@ template <class Visit> void describe(const Plan *, Visit &&visit) {
   visit("source", &Plan::source, may);
   visit("source_hash", &Plan::source_hash, may);
   visit("world", &Plan::world, must);
+  visit("serving_ranks", &Plan::serving_ranks, may);
   visit("sizes", &Plan::sizes, must);
   visit("axes", &Plan::axes, must);
   visit("engine_axis", &Plan::engine_axis, must);
@@ -183,7 +193,9 @@ template <class Visit> void describe(const Plan *, Visit &&visit) {
   visit("buffers", &Plan::buffers, must);
   visit("weights", &Plan::weights, must);
   visit("paths", &Plan::paths, may);
+  visit("load", &Plan::load, may);
   visit("instructions", &Plan::instructions, must);
+  visit("kernels", &Plan::kernels, may);
   visit("ledger", &Plan::ledger, must);
   visit("kv_block_tokens", &Plan::kv_block_tokens, may);
   visit("notes", &Plan::notes, may);

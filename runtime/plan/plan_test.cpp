@@ -7,11 +7,13 @@
 
 #include <cstdlib>
 #include <fstream>
+#include <functional>
 #include <set>
 
 #include <fmt/format.h>
 
 #include "runtime/exec/test_plan.h"
+#include "runtime/plan/batch.h"
 #include "runtime/plan/check.h"
 #include "runtime/plan/instruction_set.h"
 #include "runtime/plan/plan_fields.h"
@@ -50,6 +52,7 @@ TEST(PlanJson, RoundTripsExactly) {
   plan.topology = "quote \" backslash \\ newline \n ü";
   plan.notes = {"", "a note"};
   plan.model.seed = INT64_MAX;
+  plan.model.weights = "safetensors:a directory/ü";
   plan.ledger[0].predicted_us = 0.1;
   plan.instructions[2].numbers["x"] = 0; // removed below: not an attribute
   plan.instructions[2].numbers.clear();
@@ -166,6 +169,8 @@ INSTANTIATE_TEST_SUITE_P(
                "/model/vocab: got 4294967296, expected at most 2147483647 (ids are i32)"},
         Change{"/model/attention", "\"mqa\"",
                "/model/attention: got \"mqa\", expected one of latent, mla, gqa"},
+        Change{"/model/weights", "\"safetensors:\"",
+               "/model/weights: got \"safetensors:\", expected synthetic or safetensors:DIR"},
         Change{"/model/window", "[4]", "/model/window: got 1 entries, expected one a layer: 2"},
         Change{"/model/compress_ratios/1", "-2", "/model/compress_ratios/1: got -2, expected at least 0"},
         Change{"/model/top_k", "9", "/model/top_k: got 9, expected 1 to routed = 8"},
@@ -227,7 +232,8 @@ INSTANTIATE_TEST_SUITE_P(
         Change{"/ledger/0/times", "-1", "/ledger/0/times: got -1, expected at least 0"},
         Change{"/ledger/0/bytes_per_rank", "-1", "/ledger/0/bytes_per_rank: got -1"},
         Change{"/ledger/0/category", "\"other\"",
-               "/ledger/0/category: got \"other\", expected one of dense, exchange, control, fetch"}));
+               "/ledger/0/category: got \"other\", expected one of dense, exchange, control, fetch, context, "
+               "load"}));
 
 // Instructions 0 to 5: vote, await, batch, engram_hash, fetch, embed.
 INSTANTIATE_TEST_SUITE_P(
@@ -314,7 +320,9 @@ TEST(Check, FollowsTheProgram) {
   EXPECT_THAT(problems_after([&](Plan &p) { p.instructions[index(p, "all_gather")].outputs.pop_back(); }),
               HasSubstr("got 2 outputs of all_gather, expected one an input: 3"));
   EXPECT_THAT(problems_after([&](Plan &p) { p.instructions[index(p, "reduce_scatter")].numbers["of"] = 0; }),
-              HasSubstr("/numbers/of: got 0, expected an all_gather before"));
+              HasSubstr("/numbers/of: got 0, expected an all_gather, or an all_to_all of columns, before"));
+  EXPECT_THAT(problems_after([&](Plan &p) { p.instructions[index(p, "reduce_scatter")].comm = 1; }),
+              HasSubstr("/comm: got 1, expected that of instruction 28, whose rows come back: 0"));
   EXPECT_THAT(problems_after([&](Plan &p) { p.instructions[index(p, "gate")].words["score"] = "relu"; }),
               HasSubstr("/words/score: got \"relu\", expected one of sqrtsoftplus, sigmoid, softmax"));
   EXPECT_THAT(problems_after([&](Plan &p) { p.instructions[index(p, "gate")].words.clear(); }),
@@ -327,6 +335,131 @@ TEST(Check, FollowsTheProgram) {
   EXPECT_THAT(problems_after([](Plan &p) { p.version = 0; }), HasSubstr("/version: got plan version 0"));
   EXPECT_THAT(problems_after([](Plan &p) { p.instructions[0].id = 1; }),
               HasSubstr("/instructions/0/id: got 1, expected 0"));
+}
+
+// One change of a plan with context parallelism, output groups, table-only ranks and a load program.
+Plan prefill_plan(const test::TestTopology &topology) {
+  Model model = test::small_model();
+  model.engram_layers = {0, 1}, model.engram_ngram = 2, model.engram_heads = 1, model.engram_dim = 4,
+  model.engram_vocab_per_head = 50;
+  return test::make_plan(model, topology);
+}
+
+TEST(Check, FollowsAPrefill) {
+  auto problems_after = [](auto change, bool og = false) {
+    Plan plan = og ? prefill_plan({.dp = 4, .og = 2})
+                   : prefill_plan({.dp = 2,
+                                   .cp = 2,
+                                   .table_ranks = 2,
+                                   .engine_prompts = {{5, 1}, {}},
+                                   .history = {0, 3},
+                                   .load = true});
+    change(plan);
+    return texts(check(plan));
+  };
+  auto first = [](Plan &plan, std::string_view op, size_t skip = 0) -> Instruction & {
+    for (std::vector<Instruction> *program : {&plan.load, &plan.instructions})
+      for (Instruction &i : *program)
+        if (i.op == op && skip-- == 0)
+          return i;
+    throw std::logic_error("no such op");
+  };
+  for (bool og : {false, true})
+    EXPECT_EQ(problems_after([](Plan &) {}, og), "");
+  Plan plan = prefill_plan({.dp = 2, .cp = 2, .engine_prompts = {{5, 1}, {}}, .history = {3}, .load = true});
+  EXPECT_TRUE(read_json(write_json(plan)).plan == plan);
+
+  struct Wrong {
+    std::function<void(Plan &)> change;
+    const char *expected;
+    bool og = false;
+  };
+  for (const Wrong &each : {
+           Wrong{[](Plan &p) { p.serving_ranks = -1; },
+                 "/serving_ranks: got -1, expected 0 (all) to world = 6"},
+           Wrong{[](Plan &p) { p.serving_ranks = 7; },
+                 "/serving_ranks: got 7, expected 0 (all) to world = 6"},
+           Wrong{[](Plan &p) { p.axes[0].block = {{}, {0, 0, 2, 2, 1, 1}}; },
+                 "/engine_axis: got no serving rank in engine 1 of axis dp, expected one in each before 2"},
+           Wrong{[](Plan &p) { p.workload.engine_prompts.clear(); },
+                 "/workload/engine_prompts: got no entries, expected prompts of at least one engine"},
+           Wrong{[](Plan &p) { p.workload.engine_prompts[0][1] = 0; },
+                 "/workload/engine_prompts/0/1: got 0, expected at least 1"},
+           Wrong{[](Plan &p) { p.workload.history[1] = -2; },
+                 "/workload/history/1: got -2, expected at least 0"},
+           Wrong{[&](Plan &p) { first(p, "mirror_pick").outputs.pop_back(); },
+                 "got 1 outputs of mirror_pick, expected one an input: 2"},
+           Wrong{[&](Plan &p) { first(p, "mirror_restore").words["axis"] = "pp"; },
+                 "/words/axis: got axis \"pp\""},
+           Wrong{[&](Plan &p) { first(p, "vote").comm = 3; },
+                 "/comm: got vote over communicator 3, which has table-only rank 4 in one group with serving "
+                 "rank 0, expected serving ranks alone"},
+           Wrong{[&](Plan &p) { std::erase_if(p.load, [](auto &i) { return i.op == "gather_scales"; }); },
+                 "got no gather_scales of table 0 in load, expected one"},
+           Wrong{[&](Plan &p) { first(p, "fetch").numbers["rows_per_part"] = 7; },
+                 "/numbers/rows_per_part: got 7, expected that of the table's gather_scales: "},
+           Wrong{[&](Plan &p) { first(p, "fetch").numbers["rows_per_part"] = 0.5; },
+                 "/numbers/rows_per_part: got 0.5, expected an integer of at least 1"},
+           Wrong{[&](Plan &p) { first(p, "fetch").numbers["table"] = 2; },
+                 "/numbers/table: got 2, expected a table from 0 to 1"},
+           Wrong{[&](Plan &p) { first(p, "fetch").comm = 0; },
+                 "/comm: got a fetch from 4 owners, expected the 6 of the table's gather_scales"},
+           Wrong{[&](Plan &p) { first(p, "gather_scales").layer = 1; },
+                 "/layer: got 1, expected the layer of table 0: 0"},
+           Wrong{[&](Plan &p) { first(p, "gather_scales", 1) = first(p, "gather_scales"); },
+                 "/numbers/table: got table 0 twice, expected each table's scales once"},
+           Wrong{[&](Plan &p) { first(p, "warm_up").numbers.clear(); },
+                 "/load/1/numbers/async: got a collective that an await would complete"},
+           Wrong{[&](Plan &p) { first(p, "warm_up").comm = 9; },
+                 "/load/1/comm: got 9, expected a communicator"},
+           Wrong{[&](Plan &p) { first(p, "warm_up").waits = {0}; },
+                 "/load/1: got waits or awaits, expected none"},
+           Wrong{[&](Plan &p) { first(p, "warm_up").weights = {0}; },
+                 "/load/1/weights: got 1 weights for warm_up, expected 0"},
+           Wrong{[&](Plan &p) { first(p, "warm_up").id = 4; }, "/load/1/id: got 4, expected 1"},
+           Wrong{[&](Plan &p) { first(p, "warm_up").op = "vote"; },
+                 "/load/1/op: got \"vote\", expected one of kv_blocks, warm_up, gather_scales"},
+           Wrong{[&](Plan &p) { first(p, "vote").op = "warm_up"; },
+                 "/instructions/0/op: got warm_up in a step, expected it in load"},
+           Wrong{[&](Plan &p) { first(p, "all_to_all").words["split"] = "both"; },
+                 "/words/split: got \"both\", expected one of columns, rows", true},
+           Wrong{[&](Plan &p) { first(p, "all_to_all").numbers["of"] = 0; },
+                 "/numbers/of: got one for an all_to_all of columns, expected none", true},
+           Wrong{[&](Plan &p) { first(p, "all_to_all", 1).numbers.clear(); },
+                 "/numbers/of: got none for an all_to_all of rows, expected the all_to_all of columns it "
+                 "undoes",
+                 true},
+           Wrong{[&](Plan &p) { first(p, "all_to_all", 1).numbers["of"] = 2; },
+                 "/numbers/of: got 2, expected an all_to_all of columns before", true},
+       })
+    EXPECT_THAT(problems_after(each.change, each.og), HasSubstr(each.expected)) << each.expected;
+}
+
+TEST(Batch, NumbersSequencesAndTokensOverEngines) {
+  Workload w;
+  w.phase = "prefill";
+  w.engine_prompts = {{3, 2}, {}, {4}};
+  w.history = {10, 20};
+  const Batch batch = batch_of(w, 4); // the fourth engine is as the first
+  EXPECT_EQ(batch.tokens, 3 + 2 + 4 + 3 + 2);
+  EXPECT_EQ(batch.first_sequence, (std::vector<int64_t>{0, 2, 2, 3, 5}));
+  EXPECT_EQ(batch.sequences[1], (Sequence{20, 2, 3}));
+  EXPECT_TRUE(batch.of_engine(1).empty());
+  EXPECT_EQ(batch.of_engine(2)[0], (Sequence{10, 4, 5}));
+  EXPECT_EQ(batch.of_engine(3)[0], (Sequence{10, 3, 9}));
+  for (int64_t token : {0, 1, 2})
+    EXPECT_EQ(batch.sequence_of(token), 0);
+  EXPECT_EQ(batch.sequence_of(4), 1);
+  EXPECT_EQ(batch.sequence_of(5), 2);
+  EXPECT_EQ(batch.sequence_of(13), 4);
+  EXPECT_EQ(batch.sequences[1].position(2, 1), 20 + 2 * 2 + 1);
+  w.phase = "decode";
+  w.engine_tokens = {2, 0};
+  w.context = 7;
+  const Batch decode = batch_of(w, 3);
+  EXPECT_EQ(decode.tokens, 4);
+  EXPECT_EQ(decode.sequences[3], (Sequence{7, 1, 3}));
+  EXPECT_EQ(decode.sequence_of(3), 3);
 }
 
 TEST(PlanJson, BrokenTextSaysTheLine) {

@@ -34,15 +34,14 @@ void synthetic_row(const AttentionLayer &a, StateTensor tensor, int64_t sequence
   std::copy(values.begin(), values.end(), row);
 }
 
-// Row `position` of a per-token tensor: of the synthetic context, or as appended.
-void token_row(const AttentionLayer &a, StateTensor tensor, const std::vector<Vector> &appended,
-               int64_t sequence, int64_t position, double *row) {
-  if (position < a.context) {
+// Row `position` of a per-token tensor: of the synthetic history, or as appended.
+void token_row(const AttentionLayer &a, StateTensor tensor, const Vector &appended, int64_t sequence,
+               int64_t position, double *row) {
+  const int64_t history = a.sequences[sequence].history;
+  if (position < history)
     synthetic_row(a, tensor, sequence, position, row);
-    return;
-  }
-  const double *from = appended[position - a.context].data() + sequence * a.entry_size;
-  std::copy(from, from + a.entry_size, row);
+  else
+    std::copy_n(appended.data() + (position - history) * a.entry_size, a.entry_size, row);
 }
 
 // q [heads, key_dim] of the token: low-rank where the model has it, normalised where latent, rotated, and for
@@ -96,23 +95,29 @@ void make_entry(const AttentionLayer &a, const AttentionWeights &w, const Angles
   rotate(entry + a.entry_size - m.rope_dim, angles);
 }
 
+double *new_row(Vector &rows, int64_t size) {
+  rows.resize(rows.size() + static_cast<size_t>(size));
+  return rows.data() + rows.size() - size;
+}
+
 // Adds the compressed entry that the token completes, if it does.
 void compress(AttentionLayer &a, const AttentionWeights &w, int64_t sequence, int64_t position,
               const double *x) {
   const plan::Model &m = *a.model;
   const int64_t size = a.entry_size, first = position / a.ratio * a.ratio;
+  SequenceEntries &entries = a.sequences[sequence];
   Vector entry(static_cast<size_t>(size), 0.0);
   if (a.ratio == 1) {
     matvec(w.compress_wkv.data(), size, m.hidden, x, entry.data());
   } else {
-    matvec(w.compress_wkv.data(), size, m.hidden, x, a.open_c.back().data() + sequence * size);
-    matvec(w.compress_wgate.data(), size, m.hidden, x, a.open_g.back().data() + sequence * size);
+    matvec(w.compress_wkv.data(), size, m.hidden, x, new_row(entries.open_c, size));
+    matvec(w.compress_wgate.data(), size, m.hidden, x, new_row(entries.open_g, size));
     if (position + 1 < first + a.ratio)
       return;
     Vector c(static_cast<size_t>(size)), g(c.size()), weight(c.size(), 0.0);
     for (int64_t p = first; p <= position; ++p) { // gates are of order 1: no maximum to subtract
-      token_row(a, StateTensor::kv_open, a.open_c, sequence, p, c.data());
-      token_row(a, StateTensor::kv_open_gate, a.open_g, sequence, p, g.data());
+      token_row(a, StateTensor::kv_open, entries.open_c, sequence, p, c.data());
+      token_row(a, StateTensor::kv_open_gate, entries.open_g, sequence, p, g.data());
       for (int64_t d = 0; d < size; ++d) {
         entry[d] += std::exp(g[d]) * c[d];
         weight[d] += std::exp(g[d]);
@@ -123,7 +128,7 @@ void compress(AttentionLayer &a, const AttentionWeights &w, int64_t sequence, in
   }
   rms_norm(entry.data(), size, w.compress_norm.data(), m.rms_eps);
   rotate(entry.data() + size - m.rope_dim, Angles(first, a.theta, m.rope_dim));
-  a.compressed[sequence].push_back(std::move(entry));
+  entries.compressed.push_back(std::move(entry));
 }
 
 // Everything the query sees, one entry a row: the window's tokens, then the compressed entries.
@@ -131,15 +136,16 @@ Vector visible_entries(const AttentionLayer &a, int64_t sequence, int64_t positi
   const int64_t first = a.window > 0 ? std::max<int64_t>(0, position + 1 - a.window) : 0;
   const int64_t num_compressed = a.ratio > 0 ? (position + 1) / a.ratio : 0;
   Vector entries(static_cast<size_t>((position + 1 - first + num_compressed) * a.entry_size));
+  const SequenceEntries &kept = a.sequences[sequence];
   double *row = entries.data();
   for (int64_t p = first; p <= position; ++p, row += a.entry_size)
-    token_row(a, StateTensor::kv, a.appended, sequence, p, row);
-  const int64_t synthetic = a.ratio > 0 ? a.context / a.ratio : 0;
+    token_row(a, StateTensor::kv, kept.appended, sequence, p, row);
+  const int64_t synthetic = a.ratio > 0 ? kept.history / a.ratio : 0;
   for (int64_t j = 0; j < num_compressed; ++j, row += a.entry_size) {
     if (j < synthetic)
       synthetic_row(a, StateTensor::kv_compressed, sequence, j, row);
     else
-      std::copy_n(a.compressed[sequence][j - synthetic].data(), a.entry_size, row);
+      std::copy_n(kept.compressed[j - synthetic].data(), a.entry_size, row);
   }
   return entries;
 }
@@ -202,25 +208,17 @@ void project_out(const AttentionLayer &a, const AttentionWeights &w, const Angle
 
 } // namespace
 
-AttentionLayer::AttentionLayer(const plan::Model &m, int64_t layer_idx, int64_t context_tokens,
-                               int64_t num_sequences)
-    : model(&m), layer(layer_idx), context(context_tokens), sequences(num_sequences),
-      compressed(static_cast<size_t>(num_sequences)) {
+AttentionLayer::AttentionLayer(const plan::Model &m, int64_t layer_idx,
+                               std::span<const plan::Sequence> all_sequences)
+    : model(&m), layer(layer_idx) {
+  for (const plan::Sequence &sequence : all_sequences)
+    sequences.push_back({sequence.history, {}, {}, {}, {}});
   entry_size = m.attention == "latent" ? m.head_dim
                : m.attention == "mla"  ? m.kv_lora + m.rope_dim
                                        : m.kv_heads * 2 * m.head_dim;
   window = m.window.empty() ? 0 : m.window[layer];
   ratio = m.compress_ratios.empty() ? 0 : m.compress_ratios[layer];
   theta = ratio > 0 ? m.compress_rope_theta : m.rope_theta;
-}
-
-void AttentionLayer::begin_step() {
-  const auto size = static_cast<size_t>(sequences * entry_size);
-  appended.emplace_back(size);
-  if (ratio > 1) {
-    open_c.emplace_back(size);
-    open_g.emplace_back(size);
-  }
 }
 
 AttentionWeights::AttentionWeights(const WeightSource &source, int64_t layer) {
@@ -236,9 +234,10 @@ AttentionWeights::AttentionWeights(const WeightSource &source, int64_t layer) {
 
 void attend(AttentionLayer &layer, const AttentionWeights &weights, int64_t sequence, const double *x,
             double *out) {
-  const int64_t position = layer.context + static_cast<int64_t>(layer.appended.size()) - 1;
+  SequenceEntries &entries = layer.sequences[sequence];
+  const int64_t position = entries.history + static_cast<int64_t>(entries.appended.size()) / layer.entry_size;
   const Angles angles(position, layer.theta, layer.model->rope_dim);
-  make_entry(layer, weights, angles, x, layer.appended.back().data() + sequence * layer.entry_size);
+  make_entry(layer, weights, angles, x, new_row(entries.appended, layer.entry_size));
   if (layer.ratio > 0)
     compress(layer, weights, sequence, position, x);
   const Vector q = queries(layer, weights, angles, x);

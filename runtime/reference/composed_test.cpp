@@ -51,7 +51,7 @@ struct KernelModel {
     for (const plan::Weight &weight : model_weights(m)) {
       std::vector<float> &data = weights[weight.name];
       data.resize(static_cast<size_t>(num_elements(weight.shape)));
-      fill_shard(weight, m.seed, {}, {}, data.data());
+      fill_shard(weight, WeightStore(m.seed), {}, {}, data.data());
     }
     KvCacheOptions shape{t, w.context + 8, 5, {}, 0};
     const int64_t entry = m.attention == "latent" ? m.head_dim
@@ -168,12 +168,19 @@ struct KernelModel {
     return project(o.rows, p + "wo", m.hidden);
   }
 
+  void feed_forward(ConstRows x, const float *w13, const float *w2, int64_t width, Rows y) {
+    Buffer h(x.rows, 2 * width), a(x.rows, width);
+    gate_up(x, w13, h.rows);
+    swiglu(h.rows, m.swiglu_limit, a.rows);
+    linear(a.rows, w2, y);
+  }
+
   // Dispatch to four expert ranks, by the pure functions, and back.
   Buffer experts_of(int64_t l, ConstRows x) {
     const std::string p = fmt::format("layers.{}.", l);
     Buffer y(t, m.hidden);
     if (!has(p + "moe.gate")) {
-      ffn(x, w(p + "mlp.w13"), w(p + "mlp.w2"), m.dense_width, m.swiglu_limit, y.rows);
+      feed_forward(x, w(p + "mlp.w13"), w(p + "mlp.w2"), m.dense_width, y.rows);
       choices.experts.back().emplace_back();
       return y;
     }
@@ -216,10 +223,12 @@ struct KernelModel {
                             "normal", m.expert_width, {{0, "ep", true}}};
       std::vector<float> local13(static_cast<size_t>(table.local * 2 * m.expert_width * m.hidden)),
           local2(local13.size() / 2);
-      fill_shard(w13, m.seed, {{"ep", {d, ep}}}, experts, local13.data());
-      fill_shard(w2, m.seed, {{"ep", {d, ep}}}, experts, local2.data());
-      expert_ffn(in.rows, order.offsets, local13.data(), local2.data(), m.expert_width, m.swiglu_limit,
-                 out.rows);
+      fill_shard(w13, WeightStore(m.seed), {{"ep", {d, ep}}}, experts, local13.data());
+      fill_shard(w2, WeightStore(m.seed), {{"ep", {d, ep}}}, experts, local2.data());
+      Buffer h(order.rows(), 2 * m.expert_width), a(order.rows(), m.expert_width);
+      expert_gate_up(in.rows, order.offsets, local13.data(), h.rows);
+      swiglu(h.rows, m.swiglu_limit, a.rows);
+      expert_down(a.rows, order.offsets, local2.data(), out.rows);
       Buffer sums(sent.rows.rows, m.hidden);
       combine_rows(out.rows, order, 0, sums.rows);
       returned.push_back(std::move(sums));
@@ -229,8 +238,8 @@ struct KernelModel {
       returned_rows.push_back({sums.data.data(), sums.rows.rows, m.hidden});
     Buffer shared(t, m.hidden);
     if (m.shared > 0)
-      ffn(x, w(p + "moe.shared.w13"), w(p + "moe.shared.w2"), m.shared * m.expert_width, m.swiglu_limit,
-          shared.rows);
+      feed_forward(x, w(p + "moe.shared.w13"), w(p + "moe.shared.w2"), m.shared * m.expert_width,
+                   shared.rows);
     combine_accumulate(lists, returned_rows, m.shared > 0 ? ConstRows(shared.rows) : ConstRows(), y.rows);
     return y;
   }
@@ -259,7 +268,9 @@ struct KernelModel {
       std::vector<int64_t> rows(static_cast<size_t>(t * width));
       engram_hash(hash, ids, positions, history, rows);
       Buffer feats(t, width * m.engram_dim);
-      engram_gather(w(p + "table"), 0, hash.rows, rows, {feats.data.data(), t * width, m.engram_dim});
+      const Rows each{feats.data.data(), t * width, m.engram_dim};
+      engram_gather(w(p + "table"), 0, hash.rows, rows, each);
+      engram_scale(rows, w(p + "scale"), hash.rows, each);
       engram_gate(wide.rows, m.hyper_connections, feats.rows, w(p + "wkv"), w(p + "h_norm"),
                   w(p + "key_norm"), m.rms_eps, wide.rows);
     }
@@ -361,7 +372,9 @@ TEST_P(Composed, EqualsTheReferenceOverSteps) {
   KernelModel kernels(c.model, workload, tokens);
   for (int s = 0; s < steps; ++s)
     kernels.step();
-  const ReferenceResult reference = run_reference(c.model, workload, tokens, steps, &kernels.choices);
+  workload.engine_tokens = {tokens};
+  const ReferenceResult reference =
+      run_reference(c.model, workload, plan::batch_of(workload, 1).sequences, steps, &kernels.choices);
   EXPECT_EQ(reference.expert_mismatches, 0);
   EXPECT_EQ(reference.id_mismatches, 0);
   EXPECT_EQ(reference.steps.back().next_ids, kernels.ids);

@@ -16,7 +16,8 @@ EngramLayer::EngramLayer(const plan::Model &m, const WeightSource &source, size_
       multipliers(m.engram_multipliers.empty()
                       ? drawn_multipliers(m.seed, static_cast<int64_t>(m.engram_layers.size()),
                                           m.engram_ngram, m.vocab)[idx]
-                      : m.engram_multipliers[idx]) {
+                      : m.engram_multipliers[idx]),
+      store(source.store) {
   const std::string p = fmt::format("layers.{}.engram.", layer);
   wkv = source.get(p + "wkv");
   h_norm = source.get(p + "h_norm");
@@ -44,12 +45,15 @@ std::vector<int64_t> engram_rows(const EngramLayer &engram, const std::vector<in
 void apply_engram(const EngramLayer &engram, const std::vector<int32_t> &recent, double *wide) {
   const plan::Model &m = *engram.model;
   const int64_t hidden = m.hidden, streams = m.hyper_connections, dim = m.engram_dim;
-  const PhiloxKey table = tensor_key(m.seed, fmt::format("layers.{}.engram.table", engram.layer));
+  const int64_t groups = (dim + 31) / 32; // a scale for 32 dims
+  const std::string p = fmt::format("layers.{}.engram.", engram.layer);
   Vector feats;
-  Weights row(static_cast<size_t>(dim));
+  Weights row(static_cast<size_t>(dim)), scale(static_cast<size_t>(groups));
   for (int64_t r : engram_rows(engram, recent)) {
-    fill_run(table, r * dim, dim, init_named("normal", 1), row.data());
-    feats.insert(feats.end(), row.begin(), row.end());
+    engram.store.fill(p + "table", init_named("normal", 1), r * dim, dim, row.data());
+    engram.store.fill(p + "scale", init_named("gain", 1), r * groups, groups, scale.data());
+    for (int64_t d = 0; d < dim; ++d)
+      feats.push_back(static_cast<double>(row[d]) * scale[d / 32]);
   }
   Vector kv(static_cast<size_t>((streams + 1) * hidden));
   matvec(engram.wkv.data(), (streams + 1) * hidden, static_cast<int64_t>(feats.size()), feats.data(),

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Engram of the reference: hash, local gather (a row is made by name when it is needed, so no table is held),
-// gate.
+// Engram of the reference: hash, local gather (a row and its scales are made by name when they are needed, so
+// no table is held), gate.
 #pragma once
 
 #include "runtime/reference/math.h"
@@ -14,6 +14,7 @@ struct EngramLayer {
   int64_t layer = 0;
   std::vector<int64_t> primes, multipliers;
   Weights wkv, h_norm, key_norm;
+  WeightStore store; // of the table's rows and scales
 
   EngramLayer(const plan::Model &model, const WeightSource &source, size_t idx); // idx into engram_layers
 };

@@ -18,15 +18,26 @@ namespace {
 
 using namespace reference;
 
-void check_model(const plan::Model &m, const plan::Workload &workload, int64_t sequences, int steps) {
+void check_model(const plan::Model &m, const plan::Workload &workload,
+                 std::span<const plan::Sequence> sequences, int steps) {
   auto fail = [](const std::string &what) { throw ReferenceError("reference: " + what); };
   if (m.attention != "latent" && m.attention != "mla" && m.attention != "gqa")
     fail(fmt::format("got attention '{}', expected latent, mla or gqa", m.attention));
-  if (workload.phase != "decode")
-    fail(fmt::format("got phase '{}', expected decode", workload.phase));
-  if (sequences < 0 || steps < 0 || workload.context < 0)
-    fail(fmt::format("got {} sequences, {} steps, context {}, expected 0 or more", sequences, steps,
-                     workload.context));
+  if (workload.phase != "decode" && workload.phase != "prefill")
+    fail(fmt::format("got phase '{}', expected decode or prefill", workload.phase));
+  if (steps < 0)
+    fail(fmt::format("got {} steps, expected 0 or more", steps));
+  int64_t tokens = 0;
+  for (const plan::Sequence &sequence : sequences) {
+    if (sequence.history < 0 || sequence.length < 1 || sequence.first_token != tokens)
+      fail(fmt::format(
+          "got a sequence of {} tokens from {} after a history of {}, expected 1 or more from {} after "
+          "0 or more",
+          sequence.length, sequence.first_token, sequence.history, tokens));
+    if (workload.phase == "decode" && sequence.length != 1)
+      fail(fmt::format("got a sequence of {} tokens in a decode step, expected 1", sequence.length));
+    tokens += sequence.length;
+  }
   const int64_t head = m.attention == "mla" ? m.nope_dim + m.rope_dim : m.head_dim;
   if (m.rope_dim < 0 || m.rope_dim % 2 != 0 || m.rope_dim > head)
     fail(fmt::format("got rope_dim {}, expected an even number of at most {}", m.rope_dim, head));
@@ -136,23 +147,37 @@ struct Run {
   const plan::Workload &workload;
   const ReferenceOptions &options;
   const RoutingChoices *observed;
-  int64_t sequences;
+  std::span<const plan::Sequence> sequences;
+  int64_t tokens = 0; // a step
   WeightSource source;
   std::optional<ExpertDraw> draw;
   std::vector<AttentionLayer> attention;     // [layer]
-  std::vector<std::vector<int32_t>> fed_ids; // [step][sequence]
+  std::vector<std::vector<int32_t>> fed_ids; // [step][sequence], in decode
   ReferenceResult result;
 
-  Run(const plan::Model &m, const plan::Workload &w, int64_t num_sequences, const RoutingChoices *seen,
-      const ReferenceOptions &o)
-      : model(m), workload(w), options(o), observed(seen), sequences(num_sequences), source(m) {
+  Run(const plan::Model &m, const plan::Workload &w, std::span<const plan::Sequence> all,
+      const RoutingChoices *seen, const ReferenceOptions &o)
+      : model(m), workload(w), options(o), observed(seen), sequences(all), source(m, o.base_dir) {
+    for (const plan::Sequence &sequence : sequences)
+      tokens += sequence.length;
     if (w.routing.kind != "gate" && m.routed > 0)
       draw = prepare_routing(w.routing, m.routed, m.top_k, o.base_dir);
     for (int64_t l = 0; l < m.layers; ++l)
-      attention.emplace_back(m, l, w.context, num_sequences);
+      attention.emplace_back(m, l, sequences);
     fed_ids.emplace_back();
-    for (int64_t s = 0; s < sequences; ++s)
+    for (int64_t s = 0; s < num_sequences(); ++s)
       fed_ids[0].push_back(first_token_id(m.seed, s, m.vocab));
+  }
+
+  int64_t num_sequences() const { return static_cast<int64_t>(sequences.size()); }
+
+  // work(sequence, place, token) for every token, threads over sequences; a sequence's tokens in order.
+  template <typename Work> void for_tokens(Work work) const {
+    for_ranges(num_sequences(), options.threads, [&](int64_t begin, int64_t end) {
+      for (int64_t s = begin; s < end; ++s)
+        for (int64_t place = 0; place < sequences[s].length; ++place)
+          work(s, place, sequences[s].first_token + place);
+    });
   }
 
   std::span<const int32_t> observed_experts(int64_t step, int64_t layer) const {
@@ -161,11 +186,17 @@ struct Run {
         observed->experts[step][layer].empty())
       return {};
     const std::vector<int32_t> &experts = observed->experts[step][layer];
-    if (static_cast<int64_t>(experts.size()) != sequences * model.top_k)
+    if (static_cast<int64_t>(experts.size()) != tokens * model.top_k)
       throw ReferenceError(
           fmt::format("reference: got {} observed experts in step {}, layer {}, expected {} tokens x {}",
-                      experts.size(), step, layer, sequences, model.top_k));
+                      experts.size(), step, layer, tokens, model.top_k));
     return experts;
+  }
+
+  std::span<const int32_t> of_token(std::span<const int32_t> experts, int64_t token) const {
+    return experts.empty()
+               ? experts
+               : experts.subspan(static_cast<size_t>(token * model.top_k), static_cast<size_t>(model.top_k));
   }
 
   void report(const std::string &what) {
@@ -173,30 +204,31 @@ struct Run {
       result.mismatches.push_back(what);
   }
 
-  // The last ngram ids of a sequence, latest first.
-  std::vector<int32_t> recent_ids(int64_t sequence) const {
-    const auto step = static_cast<int64_t>(fed_ids.size()) - 1;
+  int32_t id_at(int64_t sequence, int64_t position) const {
+    if (position < 0)
+      return 0;
+    const int64_t past = position - sequences[sequence].history;
+    if (past < 0 || workload.phase == "prefill")
+      return context_token_id(model.seed, sequence, position, model.vocab);
+    return fed_ids[past][sequence];
+  }
+
+  // The last ngram ids of a sequence up to a position, latest first.
+  std::vector<int32_t> recent_ids(int64_t sequence, int64_t position) const {
     std::vector<int32_t> recent;
-    for (int64_t position = workload.context + step; static_cast<int64_t>(recent.size()) < model.engram_ngram;
-         --position) {
-      if (position < 0)
-        recent.push_back(0);
-      else if (position < workload.context)
-        recent.push_back(context_token_id(model.seed, sequence, position, model.vocab));
-      else
-        recent.push_back(fed_ids[position - workload.context][sequence]);
-    }
+    for (int64_t back = 0; back < model.engram_ngram; ++back)
+      recent.push_back(id_at(sequence, position - back));
     return recent;
   }
 
-  void engram(int64_t layer, Vector &wide) {
+  void engram(int64_t step, int64_t layer, Vector &wide) {
     const auto found = std::find(model.engram_layers.begin(), model.engram_layers.end(), layer);
     if (found == model.engram_layers.end())
       return;
     const EngramLayer weights(model, source, static_cast<size_t>(found - model.engram_layers.begin()));
-    for_ranges(sequences, options.threads, [&](int64_t begin, int64_t end) {
-      for (int64_t s = begin; s < end; ++s)
-        apply_engram(weights, recent_ids(s), wide.data() + s * model.hyper_connections * model.hidden);
+    for_tokens([&](int64_t s, int64_t place, int64_t t) {
+      apply_engram(weights, recent_ids(s, sequences[s].position(step, place)),
+                   wide.data() + t * model.hyper_connections * model.hidden);
     });
   }
 
@@ -204,11 +236,9 @@ struct Run {
     const Streams streams(model, source, layer, "attn");
     const AttentionWeights weights(source, layer);
     AttentionLayer &state = attention[layer];
-    state.begin_step();
-    for_ranges(sequences, options.threads, [&](int64_t begin, int64_t end) {
-      for (int64_t s = begin; s < end; ++s)
-        streams.apply(wide.data() + s * model.hyper_connections * model.hidden,
-                      [&](const double *x, double *out) { attend(state, weights, s, x, out); });
+    for_tokens([&](int64_t s, int64_t, int64_t t) {
+      streams.apply(wide.data() + t * model.hyper_connections * model.hidden,
+                    [&](const double *x, double *out) { attend(state, weights, s, x, out); });
     });
   }
 
@@ -218,22 +248,17 @@ struct Run {
     const FeedForwardWeights weights(source, layer);
     const std::span<const int32_t> seen =
         weights.dense() ? std::span<const int32_t>{} : observed_experts(step, layer);
-    std::vector<ExpertChoice> choices(static_cast<size_t>(sequences));
-    for_ranges(sequences, options.threads, [&](int64_t begin, int64_t end) {
-      for (int64_t s = begin; s < end; ++s)
-        streams.apply(wide.data() + s * model.hyper_connections * model.hidden, [&](const double *x,
-                                                                                    double *out) {
-          const std::span<const int32_t> mine =
-              seen.empty()
-                  ? seen
-                  : seen.subspan(static_cast<size_t>(s * model.top_k), static_cast<size_t>(model.top_k));
-          choices[s] =
-              feed_forward_token(model, weights, draw, s, workload.context + step, mine, options.tie, x, out);
-        });
+    std::vector<ExpertChoice> choices(static_cast<size_t>(tokens));
+    for_tokens([&](int64_t s, int64_t place, int64_t t) {
+      streams.apply(
+          wide.data() + t * model.hyper_connections * model.hidden, [&](const double *x, double *out) {
+            choices[t] = feed_forward_token(model, weights, draw, t, sequences[s].position(step, place),
+                                            of_token(seen, t), options.tie, x, out);
+          });
     });
     std::vector<int32_t> used;
-    for (int64_t s = 0; s < sequences; ++s) {
-      const ExpertChoice &choice = choices[s];
+    for (int64_t t = 0; t < tokens; ++t) {
+      const ExpertChoice &choice = choices[t];
       used.insert(used.end(), choice.experts.begin(), choice.experts.end());
       result.expert_ties += choice.verdict == Verdict::tie;
       if (choice.verdict == Verdict::mismatch) {
@@ -241,10 +266,7 @@ struct Run {
         report(fmt::format(
             "step {}, layer {}, token {}: the run chose experts {}, the reference {}, gap {:.3g} of the "
             "largest score",
-            step, layer, s,
-            fmt::join(seen.subspan(static_cast<size_t>(s * model.top_k), static_cast<size_t>(model.top_k)),
-                      " "),
-            fmt::join(choice.own, " "), choice.gap));
+            step, layer, t, fmt::join(of_token(seen, t), " "), fmt::join(choice.own, " "), choice.gap));
       }
     }
     return used;
@@ -253,26 +275,25 @@ struct Run {
   void head(int64_t step, const Vector &wide, ReferenceStep &out) {
     const Weights norm = source.get("norm"), weights = source.get("head");
     const int64_t hidden = model.hidden, vocab = model.vocab, n = model.hyper_connections;
-    out.hidden.assign(static_cast<size_t>(sequences * hidden), 0.0);
-    out.logits.resize(static_cast<size_t>(sequences * vocab));
-    for_ranges(sequences, options.threads, [&](int64_t begin, int64_t end) {
-      for (int64_t s = begin; s < end; ++s) {
-        double *x = out.hidden.data() + s * hidden;
-        for (int64_t i = 0; i < n * hidden; ++i)
-          x[i % hidden] += wide[s * n * hidden + i];
-        rms_norm(x, hidden, norm.data(), model.rms_eps);
+    out.hidden.assign(static_cast<size_t>(tokens * hidden), 0.0);
+    out.logits.resize(static_cast<size_t>(num_sequences() * vocab));
+    for_tokens([&](int64_t s, int64_t place, int64_t t) {
+      double *x = out.hidden.data() + t * hidden;
+      for (int64_t i = 0; i < n * hidden; ++i)
+        x[i % hidden] += wide[t * n * hidden + i];
+      rms_norm(x, hidden, norm.data(), model.rms_eps);
+      if (place + 1 == sequences[s].length)
         matvec(weights.data(), vocab, hidden, x, out.logits.data() + s * vocab);
-      }
     });
     const std::vector<int32_t> *seen = nullptr;
     if (observed && step < static_cast<int64_t>(observed->next_ids.size()) &&
         !observed->next_ids[step].empty()) {
       seen = &observed->next_ids[step];
-      if (static_cast<int64_t>(seen->size()) != sequences)
+      if (seen->size() != sequences.size())
         throw ReferenceError(fmt::format("reference: got {} observed ids in step {}, expected {}",
-                                         seen->size(), step, sequences));
+                                         seen->size(), step, sequences.size()));
     }
-    for (int64_t s = 0; s < sequences; ++s) {
+    for (int64_t s = 0; s < num_sequences(); ++s) {
       const IdChoice choice =
           judge_id(out.logits.data() + s * vocab, vocab, seen ? std::max(0, (*seen)[s]) : -1, options.tie);
       out.next_ids.push_back(choice.id);
@@ -280,7 +301,7 @@ struct Run {
       if (choice.verdict == Verdict::mismatch) {
         ++result.id_mismatches;
         report(fmt::format(
-            "step {}, token {}: the run's next id is {}, the reference's {}, gap {:.3g} of the largest "
+            "step {}, sequence {}: the run's next id is {}, the reference's {}, gap {:.3g} of the largest "
             "logit",
             step, s, (*seen)[s], choice.own, choice.gap));
       }
@@ -289,14 +310,16 @@ struct Run {
 
   void run_step(int64_t step) {
     const int64_t width = model.hyper_connections * model.hidden;
-    Vector wide(static_cast<size_t>(sequences * width));
+    Vector wide(static_cast<size_t>(tokens * width));
     const Weights embedding = source.get("embed");
-    for (int64_t s = 0; s < sequences; ++s)
+    for_tokens([&](int64_t s, int64_t place, int64_t t) {
+      const int64_t id = id_at(s, sequences[s].position(step, place));
       for (int64_t i = 0; i < width; ++i)
-        wide[s * width + i] = embedding[fed_ids[step][s] * model.hidden + i % model.hidden];
+        wide[t * width + i] = embedding[id * model.hidden + i % model.hidden];
+    });
     ReferenceStep out;
     for (int64_t l = 0; l < model.layers; ++l) {
-      engram(l, wide);
+      engram(step, l, wide);
       attention_half(l, wide);
       out.experts.push_back(feed_forward_half(step, l, wide));
       if (options.keep_hidden)
@@ -311,10 +334,10 @@ struct Run {
 } // namespace
 
 ReferenceResult run_reference(const plan::Model &model, const plan::Workload &workload,
-                              int64_t total_sequences, int steps, const RoutingChoices *observed,
-                              const ReferenceOptions &options) {
-  check_model(model, workload, total_sequences, steps);
-  Run run(model, workload, total_sequences, observed, options);
+                              std::span<const plan::Sequence> sequences, int steps,
+                              const RoutingChoices *observed, const ReferenceOptions &options) {
+  check_model(model, workload, sequences, steps);
+  Run run(model, workload, sequences, observed, options);
   for (int step = 0; step < steps; ++step)
     run.run_step(step);
   return std::move(run.result);

@@ -10,12 +10,16 @@
 //     differs, gap at the boundary <= 1e-5      a tie: counted, and the observed choice is adopted
 //     differs by more                           a mismatch: counted and located; own choice is kept
 //
+// A step takes every sequence on by its length: by one token that the step before chose (decode), or by the
+// next tokens of its prompt (prefill). Layers run over all of them, a sequence's tokens in order.
+//
 // Mathematics: what each op of a plan means is runtime/plan/instructions.md; the order of a layer is Engram,
 // attention, feed-forward.
 #pragma once
 
-#include "runtime/plan/plan.h"
+#include "runtime/plan/batch.h"
 
+#include <span>
 #include <stdexcept>
 #include <string>
 #include <vector>
@@ -27,11 +31,11 @@ struct ReferenceError : std::invalid_argument {
   using std::invalid_argument::invalid_argument;
 };
 
-// What a run chose. Token t is the sequence's global number.
+// What a run chose. Tokens and sequences by their numbers in runtime/plan/batch.h.
 struct RoutingChoices {
   // experts[step][layer]: [tokens·top_k] logical experts, or empty (dense layers, or not observed)
   std::vector<std::vector<std::vector<int32_t>>> experts;
-  // next_ids[step]: [tokens], or empty
+  // next_ids[step]: [sequences], or empty
   std::vector<std::vector<int32_t>> next_ids;
 };
 
@@ -39,13 +43,13 @@ struct ReferenceOptions {
   int threads = 2;          // over disjoint tokens; the result has the same bits for any number
   double tie = 1e-5;        // of the score's scale: the largest of |s + bias| of the token, or of |logits|
   bool keep_hidden = false; // also the residual after every layer
-  std::string base_dir;     // of a routing trace's relative path
+  std::string base_dir;     // of a relative path: a routing trace's, the weights'
 };
 
 struct ReferenceStep {
   std::vector<double> hidden;                // [tokens, H] after the final norm
-  std::vector<double> logits;                // [tokens, V]
-  std::vector<int32_t> next_ids;             // [tokens]: own argmax, or the observed one on a tie
+  std::vector<double> logits;                // [sequences, V], of each one's last token
+  std::vector<int32_t> next_ids;             // [sequences]: own argmax, or the observed one on a tie
   std::vector<std::vector<double>> layers;   // keep_hidden: after layer l, [tokens, hyper_connections·H]
   std::vector<std::vector<int32_t>> experts; // [layer][tokens·top_k]: the choice used; empty for dense layers
 };
@@ -59,11 +63,10 @@ struct ReferenceResult {
   std::vector<std::string> mismatches; // the first ten, located: step, layer, token, both choices, gap
 };
 
-// Sequences 0 … total_sequences−1, each with workload.context tokens in its cache, for `steps` decode steps.
-// The seed of weights and state is model.seed. Throws ReferenceError on a model it does not know or sizes
-// that do not fit.
+// All engines' sequences (plan::batch_of) for `steps` steps. The seed of weights and state is model.seed.
+// Throws ReferenceError on a model it does not know or sizes that do not fit.
 ReferenceResult run_reference(const plan::Model &model, const plan::Workload &workload,
-                              int64_t total_sequences, int steps, const RoutingChoices *observed = nullptr,
-                              const ReferenceOptions &options = {});
+                              std::span<const plan::Sequence> sequences, int steps,
+                              const RoutingChoices *observed = nullptr, const ReferenceOptions &options = {});
 
 } // namespace paratope

@@ -99,11 +99,18 @@ plan::Workload workload_of(int64_t context, const std::string &routing = "gate")
   return w;
 }
 
+ReferenceResult run_decode(const plan::Model &m, const plan::Workload &w, int64_t sequences, int steps,
+                           const RoutingChoices *seen = nullptr, const ReferenceOptions &options = {}) {
+  plan::Workload one = w;
+  one.engine_tokens = {sequences};
+  return run_reference(m, one, plan::batch_of(one, 1).sequences, steps, seen, options);
+}
+
 TEST(Reference, AnyNumberOfThreadsGivesTheSameBits) {
   ReferenceOptions one, three;
   one.threads = 1, three.threads = 3, three.keep_hidden = true;
-  const ReferenceResult a = run_reference(small_model(), workload_of(5), 7, 3, nullptr, one);
-  const ReferenceResult b = run_reference(small_model(), workload_of(5), 7, 3, nullptr, three);
+  const ReferenceResult a = run_decode(small_model(), workload_of(5), 7, 3, nullptr, one);
+  const ReferenceResult b = run_decode(small_model(), workload_of(5), 7, 3, nullptr, three);
   ASSERT_EQ(a.steps.size(), 3U);
   for (size_t s = 0; s < 3; ++s) {
     EXPECT_EQ(a.steps[s].hidden, b.steps[s].hidden);
@@ -113,27 +120,27 @@ TEST(Reference, AnyNumberOfThreadsGivesTheSameBits) {
     EXPECT_EQ(b.steps[s].layers[1].size(), 7U * 16);
   }
   EXPECT_NE(a.steps[0].hidden, a.steps[1].hidden);
-  EXPECT_TRUE(run_reference(small_model(), workload_of(5), 0, 1).steps[0].hidden.empty());
+  EXPECT_TRUE(run_decode(small_model(), workload_of(5), 0, 1).steps[0].hidden.empty());
 }
 
 TEST(Reference, ASequenceDoesNotDependOnHowManyThereAre) {
-  const ReferenceResult few = run_reference(small_model(), workload_of(5), 2, 2);
-  const ReferenceResult many = run_reference(small_model(), workload_of(5), 6, 2);
+  const ReferenceResult few = run_decode(small_model(), workload_of(5), 2, 2);
+  const ReferenceResult many = run_decode(small_model(), workload_of(5), 6, 2);
   for (size_t i = 0; i < few.steps[1].hidden.size(); ++i)
     EXPECT_EQ(few.steps[1].hidden[i], many.steps[1].hidden[i]);
 }
 
 TEST(Reference, ItsOwnChoicesAgree) {
-  const ReferenceResult own = run_reference(small_model(), workload_of(5), 4, 2);
+  const ReferenceResult own = run_decode(small_model(), workload_of(5), 4, 2);
   const RoutingChoices seen{{own.steps[0].experts, own.steps[1].experts},
                             {own.steps[0].next_ids, own.steps[1].next_ids}};
-  const ReferenceResult again = run_reference(small_model(), workload_of(5), 4, 2, &seen);
+  const ReferenceResult again = run_decode(small_model(), workload_of(5), 4, 2, &seen);
   EXPECT_EQ(again.expert_ties + again.expert_mismatches + again.id_ties + again.id_mismatches, 0);
   EXPECT_EQ(again.steps[1].hidden, own.steps[1].hidden);
 }
 
 TEST(Reference, MismatchesAreCountedLocatedAndNotAdopted) {
-  const ReferenceResult own = run_reference(small_model(), workload_of(5), 4, 1);
+  const ReferenceResult own = run_decode(small_model(), workload_of(5), 4, 1);
   RoutingChoices seen{{own.steps[0].experts}, {own.steps[0].next_ids}};
   std::vector<int32_t> &layer = seen.experts[0][1];
   const int32_t kept = layer[2 * 2], right = layer[2 * 2 + 1];
@@ -141,17 +148,17 @@ TEST(Reference, MismatchesAreCountedLocatedAndNotAdopted) {
                          ? (std::max(kept, right) + 2) % 8
                          : (std::max(kept, right) + 1) % 8;
   seen.next_ids[0][3] = (seen.next_ids[0][3] + 1) % 31;
-  const ReferenceResult judged = run_reference(small_model(), workload_of(5), 4, 1, &seen);
+  const ReferenceResult judged = run_decode(small_model(), workload_of(5), 4, 1, &seen);
   EXPECT_EQ(judged.expert_mismatches, 1);
   EXPECT_EQ(judged.id_mismatches, 1);
   EXPECT_EQ(judged.steps[0].hidden, own.steps[0].hidden);
   ASSERT_EQ(judged.mismatches.size(), 2U);
   EXPECT_TRUE(judged.mismatches[0].starts_with("step 0, layer 1, token 2: the run chose experts "));
-  EXPECT_TRUE(judged.mismatches[1].starts_with("step 0, token 3: the run's next id is "));
+  EXPECT_TRUE(judged.mismatches[1].starts_with("step 0, sequence 3: the run's next id is "));
 
   ReferenceOptions lenient;
   lenient.tie = 10;
-  const ReferenceResult adopted = run_reference(small_model(), workload_of(5), 4, 1, &seen, lenient);
+  const ReferenceResult adopted = run_decode(small_model(), workload_of(5), 4, 1, &seen, lenient);
   EXPECT_EQ(adopted.expert_ties, 1);
   EXPECT_GE(adopted.id_ties, 1); // the token with other experts may now prefer another id, too
   EXPECT_EQ(adopted.steps[0].experts[1], layer);
@@ -160,25 +167,23 @@ TEST(Reference, MismatchesAreCountedLocatedAndNotAdopted) {
 }
 
 TEST(Reference, ADrawnChoiceHasNoTies) {
-  const ReferenceResult own = run_reference(small_model(), workload_of(5, "uniform"), 3, 1);
+  const ReferenceResult own = run_decode(small_model(), workload_of(5, "uniform"), 3, 1);
   RoutingChoices seen{{own.steps[0].experts}, {}};
   std::swap(seen.experts[0][0][0], seen.experts[0][0][1]); // another order is the same choice
   ReferenceOptions lenient;
   lenient.tie = 10;
-  EXPECT_EQ(run_reference(small_model(), workload_of(5, "uniform"), 3, 1, &seen, lenient).expert_mismatches,
-            0);
+  EXPECT_EQ(run_decode(small_model(), workload_of(5, "uniform"), 3, 1, &seen, lenient).expert_mismatches, 0);
   const int32_t sum = seen.experts[0][0][0] + seen.experts[0][0][1];
   seen.experts[0][0] = {(sum + 1) % 8, (sum + 2) % 8, 0, 1, 2, 3};
-  EXPECT_GE(run_reference(small_model(), workload_of(5, "uniform"), 3, 1, &seen, lenient).expert_mismatches,
-            1);
+  EXPECT_GE(run_decode(small_model(), workload_of(5, "uniform"), 3, 1, &seen, lenient).expert_mismatches, 1);
 }
 
 TEST(Reference, MlaAbsorbedEqualsKeysAndValuesWrittenOut) {
   const plan::Model m = small_model();
   const WeightSource source(m);
   const AttentionWeights w(source, 0);
-  AttentionLayer layer(m, 0, 6, 1);
-  layer.begin_step();
+  const std::vector<plan::Sequence> sequences{{6, 1, 0}};
+  AttentionLayer layer(m, 0, sequences);
   Vector x(16), out(16), expected(16, 0.0);
   for (int64_t i = 0; i < 16; ++i)
     x[i] = std::sin(static_cast<double>(i));
@@ -193,7 +198,7 @@ TEST(Reference, MlaAbsorbedEqualsKeysAndValuesWrittenOut) {
     double total = 0;
     for (int64_t p = 0; p <= 6; ++p) {
       Weights row(14);
-      Vector entry(layer.appended[0]); // the token's own
+      Vector entry(layer.sequences[0].appended); // the token's own
       if (p < 6) {
         fill_state_row(state_key(3, StateTensor::kv, 0), 0, p, 14, 0, 14, row.data());
         entry.assign(row.begin(), row.end());
@@ -222,12 +227,13 @@ TEST(Reference, MlaAbsorbedEqualsKeysAndValuesWrittenOut) {
 }
 
 TEST(Reference, RefusesModelsItDoesNotKnow) {
-  auto call = [](const std::function<void(plan::Model &, plan::Workload &)> &change, int64_t sequences = 1) {
+  auto call = [](const std::function<void(plan::Model &, plan::Workload &)> &change, int64_t sequences = 1,
+                 int steps = 1) {
     plan::Model m = small_model();
     plan::Workload w = workload_of(2);
     change(m, w);
     try {
-      run_reference(m, w, sequences, 1);
+      run_decode(m, w, sequences, steps);
     } catch (const std::invalid_argument &e) {
       return std::string(e.what());
     }
@@ -236,10 +242,13 @@ TEST(Reference, RefusesModelsItDoesNotKnow) {
   EXPECT_EQ(call([](auto &, auto &) {}), "no error");
   EXPECT_EQ(call([](auto &m, auto &) { m.attention = "linear"; }),
             "reference: got attention 'linear', expected latent, mla or gqa");
-  EXPECT_EQ(call([](auto &, auto &w) { w.phase = "prefill"; }),
-            "reference: got phase 'prefill', expected decode");
-  EXPECT_EQ(call([](auto &, auto &) {}, -1),
-            "reference: got -1 sequences, 1 steps, context 2, expected 0 or more");
+  EXPECT_EQ(call([](auto &, auto &w) { w.phase = "train"; }),
+            "reference: got phase 'train', expected decode or prefill");
+  EXPECT_EQ(call([](auto &, auto &w) { w.context = -1; }),
+            "reference: got a sequence of 1 tokens from 0 after a history of -1, expected 1 or more from 0 "
+            "after 0 or "
+            "more");
+  EXPECT_EQ(call([](auto &, auto &) {}, 1, -1), "reference: got -1 steps, expected 0 or more");
   EXPECT_EQ(call([](auto &m, auto &) { m.rope_dim = 3; }),
             "reference: got rope_dim 3, expected an even number of at most 9");
   EXPECT_EQ(call([](auto &m, auto &) { m.score = "relu"; }),
@@ -259,10 +268,51 @@ TEST(Reference, RefusesModelsItDoesNotKnow) {
             "got routing 'zip' to draw from, expected uniform, zipf, dirichlet, hot or trace");
 }
 
+TEST(Reference, RefusesBatchesThatAreNone) {
+  auto call = [](const std::string &phase, std::vector<plan::Sequence> sequences) {
+    plan::Workload w = workload_of(2);
+    w.phase = phase;
+    try {
+      run_reference(small_model(), w, sequences, 1);
+    } catch (const ReferenceError &e) {
+      return std::string(e.what());
+    }
+    return std::string("no error");
+  };
+  EXPECT_EQ(call("decode", {{2, 2, 0}}),
+            "reference: got a sequence of 2 tokens in a decode step, expected 1");
+  EXPECT_EQ(call("prefill", {{2, 2, 0}}), "no error");
+  EXPECT_EQ(call("prefill", {{0, 2, 0}, {0, 1, 3}}), "reference: got a sequence of 1 tokens from 3 after a "
+                                                     "history of 0, expected 1 or more from 2 after 0 or "
+                                                     "more");
+}
+
+// A prompt's chunks are the prompt: what one step computes of all tokens, three do of a third each.
+TEST(Reference, ChunksOfAPromptAreThePrompt) {
+  plan::Workload w = workload_of(0);
+  w.phase = "prefill";
+  const std::vector<plan::Sequence> whole{{4, 6, 0}, {0, 9, 6}}, chunks{{4, 2, 0}, {0, 3, 2}};
+  const ReferenceResult one = run_reference(small_model(), w, whole, 1);
+  const ReferenceResult three = run_reference(small_model(), w, chunks, 3);
+  const std::vector<double> &hidden = one.steps[0].hidden;
+  EXPECT_EQ(three.steps[2].logits, one.steps[0].logits);
+  for (size_t step = 0; step < 3; ++step)
+    for (size_t s = 0; s < 2; ++s) {
+      const auto size = static_cast<size_t>(chunks[s].length * 16);
+      const size_t from = static_cast<size_t>(chunks[s].first_token * 16),
+                   at = static_cast<size_t>(whole[s].first_token * 16) + step * size;
+      const std::vector<double> &part = three.steps[step].hidden;
+      EXPECT_TRUE(std::equal(part.begin() + static_cast<int64_t>(from),
+                             part.begin() + static_cast<int64_t>(from + size),
+                             hidden.begin() + static_cast<int64_t>(at)))
+          << step << " " << s;
+    }
+}
+
 TEST(Reference, RefusesObservationsOfAnotherSize) {
   auto call = [](const RoutingChoices &seen) {
     try {
-      run_reference(small_model(), workload_of(2), 2, 1, &seen);
+      run_decode(small_model(), workload_of(2), 2, 1, &seen);
     } catch (const ReferenceError &e) {
       return std::string(e.what());
     }

@@ -6,7 +6,8 @@
 
 namespace paratope::reference {
 
-WeightSource::WeightSource(const plan::Model &model) : seed(model.seed) {
+WeightSource::WeightSource(const plan::Model &model, const std::string &base_dir)
+    : store(open_weights(model, base_dir)) {
   for (plan::Weight &weight : model_weights(model))
     weights.emplace(weight.name, std::move(weight));
 }
@@ -14,8 +15,8 @@ WeightSource::WeightSource(const plan::Model &model) : seed(model.seed) {
 Weights WeightSource::get(const std::string &name) const {
   const plan::Weight &weight = weights.at(name);
   Weights elements(static_cast<size_t>(num_elements(weight.shape)));
-  fill_tensor(seed, name, static_cast<int64_t>(elements.size()), init_named(weight.init, weight.fan_in),
-              elements.data());
+  store.fill(name, init_named(weight.init, weight.fan_in), 0, static_cast<int64_t>(elements.size()),
+             elements.data());
   return elements;
 }
 

@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Weights by name, made whole when asked for.
+// Weights by name, drawn or read whole when asked for.
 #pragma once
 
 #include "runtime/plan/plan.h"
 #include "runtime/reference/math.h"
+#include "runtime/weights/store.h"
 
 #include <map>
 #include <string>
@@ -13,13 +14,15 @@ namespace paratope::reference {
 
 class WeightSource {
 public:
-  explicit WeightSource(const plan::Model &model);
+  // A relative directory of model.weights is below base_dir. Throws WeightError as open_weights.
+  explicit WeightSource(const plan::Model &model, const std::string &base_dir = "");
   // Its elements. get_if_any: empty when the model has no such weight.
   Weights get(const std::string &name) const;
   Weights get_if_any(const std::string &name) const;
 
+  const WeightStore store; // for what is read in parts
+
 private:
-  int64_t seed = 0;
   std::map<std::string, plan::Weight> weights;
 };
 

@@ -98,9 +98,10 @@ void TraceWriter::name_rank(int64_t rank, std::string_view topology) {
 
 void TraceWriter::span(const TraceSpan &s) {
   add(fmt::format(
-      R"({{"ph":"X","name":"{}","cat":"{}","pid":{},"tid":{},"ts":{:.3f},"dur":{:.3f},"args":{{"name":{},"instruction":{},"step":{},"where":{}}}}})",
+      R"({{"ph":"X","name":"{}","cat":"{}","pid":{},"tid":{},"ts":{:.3f},"dur":{:.3f},"args":{{"name":{},"instruction":{},"step":{},"where":{}{}}}}})",
       s.op, s.stream, s.rank, trace_track(s.stream), s.start_us, s.end_us - s.start_us, json_text(s.name),
-      s.instruction, s.step, json_text(s.where)));
+      s.instruction, s.step, json_text(s.where),
+      s.fusion.empty() ? "" : ",\"kernel\":" + json_text(s.fusion)));
 }
 
 void TraceWriter::flow(bool start, int64_t id, int64_t rank, double at_us) {

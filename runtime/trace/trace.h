@@ -4,7 +4,7 @@
 // a stream, one complete event an instruction, arrows from dispatch to combine, and a counter of bytes in
 // flight.
 //
-//     rank 0  compute   ▇ gate ▇▇▇▇▇▇▇ shared ▇▇ expert_ffn ▇▇▇▇
+//     rank 0  compute   ▇ gate ▇▇▇▇▇▇▇ shared ▇▇ expert_down ▇▇▇
 //             exchange         ▇▇ dispatch ╲___________╱ ▇▇ combine
 //
 // Events go to the file as they come. The file ends in its closing bracket at every moment between two
@@ -24,6 +24,7 @@ struct TraceSpan {
   int64_t rank = 0;
   std::string_view stream; // compute | exchange | prefetch | control
   std::string_view op, name, where;
+  std::string_view fusion = {}; // of the kernel it is a part of on a device; empty: it is one of its own
   int64_t instruction = -1, step = -1;
   double start_us = 0, end_us = 0;
 };

@@ -130,6 +130,8 @@ struct Builder {
     need_positive("engram_dim", m.engram_dim);
     add(p + "engram.table", {std::accumulate(primes.begin(), primes.end(), int64_t{0}), m.engram_dim},
         "normal");
+    add(p + "engram.scale",
+        {std::accumulate(primes.begin(), primes.end(), int64_t{0}), (m.engram_dim + 31) / 32}, "gain");
     project(p + "engram.wkv", {(n + 1) * m.hidden, (m.engram_ngram - 1) * m.engram_heads * m.engram_dim});
     add(p + "engram.h_norm", {n * m.hidden}, "gain");
     add(p + "engram.key_norm", {n * m.hidden}, "gain");

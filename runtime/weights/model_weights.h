@@ -5,12 +5,13 @@
 //
 //   projections       normal, fan_in the length of the dot product they are used in (the last dim)
 //   embed, table      normal, fan_in 1
-//   *norm             gain
+//   *norm, scale      gain (`engram.scale`: what a stored table row is multiplied by)
 //   sink, moe.bias, hc_*.base    bias
 //   hc_*.scale        hc_scale
 //
 // Beside that list: with q_lora 0 a latent or mla model has `attn.wq` instead of wq_a, q_norm and wq_b; a
 // latent model with o_groups 0 has `attn.wo` [H, heads·D]; Engram layers have `engram.table` [rows, dim],
+// `engram.scale` [rows, ⌈dim/32⌉],
 // `engram.wkv` [(streams+1)·H, (ngram−1)·heads·dim] and the gains `engram.h_norm`, `engram.key_norm`
 // [streams·H].
 #pragma once

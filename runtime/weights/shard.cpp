@@ -79,7 +79,8 @@ struct Filler {
   const std::vector<int64_t> &shape;
   const std::vector<Part> &parts;
   size_t last_split; // the innermost dim that is not whole
-  PhiloxKey key;
+  const WeightStore &store;
+  const std::string &name;
   Init init;
   float *dst;
 
@@ -90,14 +91,14 @@ struct Filler {
     const Part &part = parts[dim];
     if (dim >= last_split && part.picks.empty()) {
       const int64_t count = part.size * inner;
-      fill_run(key, first + part.begin * inner, count, init, dst);
+      store.fill(name, init, first + part.begin * inner, count, dst);
       dst += count;
       return;
     }
     for (int64_t i = 0; i < part.size; ++i) {
       const int64_t idx = part.picks.empty() ? part.begin + i : part.picks[i];
       if (dim >= last_split) {
-        fill_run(key, first + idx * inner, inner, init, dst);
+        store.fill(name, init, first + idx * inner, inner, dst);
         dst += inner;
       } else {
         fill(dim + 1, first + idx * inner);
@@ -125,21 +126,20 @@ std::vector<int64_t> shard_shape(const plan::Weight &weight, const AxisBlocks &b
   return shape;
 }
 
-void fill_shard(const plan::Weight &weight, int64_t seed, const AxisBlocks &blocks,
+void fill_shard(const plan::Weight &weight, const WeightStore &store, const AxisBlocks &blocks,
                 const plan::Experts &experts, float *dst) {
   num_elements(weight.shape);
   const std::vector<Part> parts = parts_of(weight, blocks, experts);
-  const PhiloxKey key = tensor_key(seed, weight.name);
   const Init init = init_named(weight.init, weight.fan_in);
   if (parts.empty()) {
-    fill_run(key, 0, 1, init, dst);
+    store.fill(weight.name, init, 0, 1, dst);
     return;
   }
   size_t last_split = 0;
   for (size_t d = 0; d < parts.size(); ++d)
     if (!parts[d].whole(weight.shape[d]))
       last_split = d;
-  Filler{weight.shape, parts, last_split, key, init, dst}.fill(0, 0);
+  Filler{weight.shape, parts, last_split, store, weight.name, init, dst}.fill(0, 0);
 }
 
 } // namespace paratope

@@ -9,7 +9,7 @@
 #pragma once
 
 #include "runtime/plan/plan.h"
-#include "runtime/weights/random_tensor.h"
+#include "runtime/weights/store.h"
 
 #include <map>
 #include <vector>
@@ -28,8 +28,8 @@ std::vector<int64_t> shard_shape(const plan::Weight &weight, const AxisBlocks &b
                                  const plan::Experts &experts);
 int64_t num_elements(const std::vector<int64_t> &shape);
 
-// dst [shard_shape] = the rank's part. Errors as shard_shape, and those of init_named.
-void fill_shard(const plan::Weight &weight, int64_t seed, const AxisBlocks &blocks,
+// dst [shard_shape] = the rank's part. Errors as shard_shape, those of init_named, and the store's.
+void fill_shard(const plan::Weight &weight, const WeightStore &store, const AxisBlocks &blocks,
                 const plan::Experts &experts, float *dst);
 
 } // namespace paratope

@@ -49,7 +49,7 @@ void expect_shard(const plan::Weight &weight, const AxisBlocks &blocks, const pl
   for (size_t d = 0; d < held.size(); ++d)
     EXPECT_EQ(shape[d], static_cast<int64_t>(held[d].size()));
   std::vector<float> got(expected.size() + 1, -99);
-  fill_shard(weight, 5, blocks, experts, got.data());
+  fill_shard(weight, WeightStore(5), blocks, experts, got.data());
   EXPECT_EQ(got.back(), -99);
   got.pop_back();
   EXPECT_EQ(got, expected);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// RUN: not %paratope opt %s --step-check-shardings
+// RUN: %paratope opt %s --step-check-shardings -verify-diagnostics
 module {
   topo.mesh @ranks 8 layout "l" ["dp" = 4, "tp" = 2, "ep" = 8]
   topo.sizes world 8 engines 4 replicas 1 tokens 2 experts 16 + 0 = 16, 2 a rank engine "tp" slots []
@@ -18,6 +18,8 @@ module {
     %sw = step.slice_rows %sc {at = "s", axis = "tp"} : (tensor<8x2xf32, #topo.shard<[{"dp"}, {}]>>) -> tensor<8x2xf32, #topo.shard<[{"dp", "tp"}, {}]>>
     %d = step.dispatch %s, %si, %sw over @ep {at = "d", top_k = 2 : i64, dtype = "fp8"} : (tensor<8x64xbf16, #topo.shard<[{"dp", "tp"}, {}]>>, tensor<8x2xi32, #topo.shard<[{"dp", "tp"}, {}]>>, tensor<8x2xf32, #topo.shard<[{"dp", "tp"}, {}]>>) -> !step.pending<tensor<64x64xbf16, #topo.shard<[{"ep"}, {}]>>, tensor<64x4xi32, #topo.shard<[{"ep"}, {}]>>>
     %rows, %tb = step.await %d : !step.pending<tensor<64x64xbf16, #topo.shard<[{"ep"}, {}]>>, tensor<64x4xi32, #topo.shard<[{"ep"}, {}]>>> -> tensor<64x64xbf16, #topo.shard<[{"ep"}, {}]>>, tensor<64x4xi32, #topo.shard<[{"ep"}, {}]>>
+    // expected-error @+2 {{step.combine at c: its result is whole on every rank, expected [{dp, tp}, {}], as the dispatch sent it}}
+    // expected-note @+1 {{made by step.combine at c}}
     %c = step.combine %rows, %tb over @ep {at = "c", dtype = "bf16"} : (tensor<64x64xbf16, #topo.shard<[{"ep"}, {}]>>, tensor<64x4xi32, #topo.shard<[{"ep"}, {}]>>) -> !step.pending<tensor<8x64xbf16>>
     %y = step.await %c : !step.pending<tensor<8x64xbf16>> -> tensor<8x64xbf16>
   }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// RUN: not %paratope opt %s --step-check-shardings
+// RUN: %paratope opt %s --step-check-shardings -verify-diagnostics
 module {
   topo.mesh @ranks 8 layout "l" ["dp" = 4, "tp" = 2, "ep" = 8]
   topo.sizes world 8 engines 4 replicas 1 tokens 2 experts 16 + 0 = 16, 2 a rank engine "tp" slots []
@@ -16,6 +16,8 @@ module {
     %s = step.slice_rows %h {at = "s", axis = "tp"} : (tensor<8x64xbf16, #topo.shard<[{"dp"}, {}]>>) -> tensor<8x64xbf16, #topo.shard<[{"dp", "tp"}, {}]>>
     %si = step.slice_rows %idx {at = "s", axis = "tp"} : (tensor<8x2xi32, #topo.shard<[{"dp"}, {}]>>) -> tensor<8x2xi32, #topo.shard<[{"dp", "tp"}, {}]>>
     %sw = step.slice_rows %sc {at = "s", axis = "tp"} : (tensor<8x2xf32, #topo.shard<[{"dp"}, {}]>>) -> tensor<8x2xf32, #topo.shard<[{"dp", "tp"}, {}]>>
+    // expected-error @+2 {{step.dispatch at d: result 0 is [{ep}, {tp}], expected [{ep}, {}]}}
+    // expected-note @+1 {{made by step.dispatch at d}}
     %d = step.dispatch %s, %si, %sw over @ep {at = "d", top_k = 2 : i64, dtype = "fp8"} : (tensor<8x64xbf16, #topo.shard<[{"dp", "tp"}, {}]>>, tensor<8x2xi32, #topo.shard<[{"dp", "tp"}, {}]>>, tensor<8x2xf32, #topo.shard<[{"dp", "tp"}, {}]>>) -> !step.pending<tensor<64x64xbf16, #topo.shard<[{"ep"}, {"tp"}]>>, tensor<64x4xi32, #topo.shard<[{"ep"}, {}]>>>
     %rows, %tb = step.await %d : !step.pending<tensor<64x64xbf16, #topo.shard<[{"ep"}, {"tp"}]>>, tensor<64x4xi32, #topo.shard<[{"ep"}, {}]>>> -> tensor<64x64xbf16, #topo.shard<[{"ep"}, {"tp"}]>>, tensor<64x4xi32, #topo.shard<[{"ep"}, {}]>>
   }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// RUN: not %paratope opt %s --step-check-shardings
+// RUN: %paratope opt %s --step-check-shardings -verify-diagnostics
 module {
   topo.mesh @ranks 8 layout "l" ["dp" = 4, "tp" = 2, "ep" = 8]
   topo.sizes world 8 engines 4 replicas 1 tokens 2 experts 16 + 0 = 16, 2 a rank engine "tp" slots []
@@ -12,6 +12,10 @@ module {
     %h = step.embed %ids, %t {at = "embed"} : (tensor<8xi32, #topo.shard<[{"dp"}]>>, tensor<512x64xbf16>) -> tensor<8x64xbf16, #topo.shard<[{"dp"}, {}]>>
     %a = step.weight "w13" init "normal" fan_in 1 of "w" : tensor<2x32x64xbf16, #topo.shard<[{}, {"tp"}, {}]>>
     %b = step.weight "w2" init "normal" fan_in 1 of "w" : tensor<64x32xbf16>
-    %y = step.ffn %h, %a, %b {at = "ffn", limit = 0.0 : f64} : (tensor<8x64xbf16, #topo.shard<[{"dp"}, {}]>>, tensor<2x32x64xbf16, #topo.shard<[{}, {"tp"}, {}]>>, tensor<64x32xbf16>) -> tensor<8x64xbf16, #topo.shard<[{"dp"}, {}], partial ["tp"]>>
+    %up = step.gate_up %h, %a {at = "mlp"} : (tensor<8x64xbf16, #topo.shard<[{"dp"}, {}]>>, tensor<2x32x64xbf16, #topo.shard<[{}, {"tp"}, {}]>>) -> tensor<8x64xbf16, #topo.shard<[{"dp"}, {"tp"}]>>
+    // expected-note @+1 {{made by step.swiglu at mlp}}
+    %act = step.swiglu %up {at = "mlp", limit = 0.0 : f64} : (tensor<8x64xbf16, #topo.shard<[{"dp"}, {"tp"}]>>) -> tensor<8x32xbf16, #topo.shard<[{"dp"}, {"tp"}]>>
+    // expected-error @+1 {{step.linear at mlp: operand 0 is [{dp}, {tp}], expected [{dp}, {}]}}
+    %y = step.linear %act, %b {at = "mlp"} : (tensor<8x32xbf16, #topo.shard<[{"dp"}, {"tp"}]>>, tensor<64x32xbf16>) -> tensor<8x64xbf16, #topo.shard<[{"dp"}, {}], partial ["tp"]>>
   }
 }

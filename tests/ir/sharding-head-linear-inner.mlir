@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// RUN: not %paratope opt %s --step-check-shardings
+// RUN: %paratope opt %s --step-check-shardings -verify-diagnostics
 module {
   topo.mesh @ranks 8 layout "l" ["dp" = 4, "tp" = 2, "ep" = 8]
   topo.sizes world 8 engines 4 replicas 1 tokens 2 experts 16 + 0 = 16, 2 a rank engine "tp" slots []
@@ -10,7 +10,9 @@ module {
     %ids, %pos = step.batch {at = "batch"} : () -> (tensor<8xi32, #topo.shard<[{"dp"}]>>, tensor<8xi32, #topo.shard<[{"dp"}]>>)
     %t = step.weight "embed" init "normal" fan_in 1 of "embedding" : tensor<512x64xbf16>
     %h = step.embed %ids, %t {at = "embed"} : (tensor<8xi32, #topo.shard<[{"dp"}]>>, tensor<512x64xbf16>) -> tensor<8x64xbf16, #topo.shard<[{"dp"}, {}]>>
+    // expected-note @+1 {{made by step.weight}}
     %a = step.weight "wh" init "normal" fan_in 1 of "w" : tensor<4x16x16xbf16, #topo.shard<[{}, {}, {"tp"}]>>
+    // expected-error @+1 {{step.head_linear at h: operand 1 is [{}, {}, {tp}], expected whole on every rank}}
     %y = step.head_linear %h, %a {at = "h", heads = 4 : i64, x_offset = 0 : i64, x_head = 16 : i64} : (tensor<8x64xbf16, #topo.shard<[{"dp"}, {}]>>, tensor<4x16x16xbf16, #topo.shard<[{}, {}, {"tp"}]>>) -> tensor<8x64xbf16, #topo.shard<[{"dp"}, {}]>>
   }
 }

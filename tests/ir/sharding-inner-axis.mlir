@@ -16,14 +16,20 @@ module {
     %h = step.embed %x, %t {at = "embed"} : (tensor<8xi32, #topo.shard<[{"dp"}]>>, tensor<512x64xbf16>) -> tensor<8x64xbf16, #topo.shard<[{"dp"}, {}]>>
     %w13 = step.weight "w13" init "normal" fan_in 64 of "shared" : tensor<2x32x64xbf16, #topo.shard<[{}, {"tp"}, {}]>>
     %w2 = step.weight "w2" init "normal" fan_in 32 of "shared" : tensor<64x32xbf16, #topo.shard<[{}, {"tp"}]>>
-    // expected-note @+1 {{made by step.ffn at moe}}
-    %y = step.ffn %h, %w13, %w2 {at = "moe", limit = 0.0 : f64} : (tensor<8x64xbf16, #topo.shard<[{"dp"}, {}]>>, tensor<2x32x64xbf16, #topo.shard<[{}, {"tp"}, {}]>>, tensor<64x32xbf16, #topo.shard<[{}, {"tp"}]>>) -> tensor<8x64xbf16, #topo.shard<[{"dp"}, {}], partial ["tp"]>>
+    %up = step.gate_up %h, %w13 {at = "moe"} : (tensor<8x64xbf16, #topo.shard<[{"dp"}, {}]>>, tensor<2x32x64xbf16, #topo.shard<[{}, {"tp"}, {}]>>) -> tensor<8x64xbf16, #topo.shard<[{"dp"}, {"tp"}]>>
+    %a = step.swiglu %up {at = "moe", limit = 0.0 : f64} : (tensor<8x64xbf16, #topo.shard<[{"dp"}, {"tp"}]>>) -> tensor<8x32xbf16, #topo.shard<[{"dp"}, {"tp"}]>>
+    // expected-note @+1 {{made by step.linear at moe}}
+    %y = step.linear %a, %w2 {at = "moe"} : (tensor<8x32xbf16, #topo.shard<[{"dp"}, {"tp"}]>>, tensor<64x32xbf16, #topo.shard<[{}, {"tp"}]>>) -> tensor<8x64xbf16, #topo.shard<[{"dp"}, {}], partial ["tp"]>>
     // expected-error @+1 {{step.add at residual: operand 1 is [{dp}, {}], partial [tp], expected [{dp}, {}]}}
     %sum = step.add %h, %y {at = "residual"} : (tensor<8x64xbf16, #topo.shard<[{"dp"}, {}]>>, tensor<8x64xbf16, #topo.shard<[{"dp"}, {}], partial ["tp"]>>) -> tensor<8x64xbf16, #topo.shard<[{"dp"}, {}]>>
     // Nor does saying that it is whole make it so.
-    // expected-note @+2 {{made by step.ffn at moe}}
-    // expected-error @+1 {{step.ffn at moe: result 0 is [{dp}, {}], expected [{dp}, {}], partial [tp]}}
-    %z = step.ffn %h, %w13, %w2 {at = "moe", limit = 0.0 : f64} : (tensor<8x64xbf16, #topo.shard<[{"dp"}, {}]>>, tensor<2x32x64xbf16, #topo.shard<[{}, {"tp"}, {}]>>, tensor<64x32xbf16, #topo.shard<[{}, {"tp"}]>>) -> tensor<8x64xbf16, #topo.shard<[{"dp"}, {}]>>
+    // expected-note @+2 {{made by step.linear at moe}}
+    // expected-error @+1 {{step.linear at moe: result 0 is [{dp}, {}], expected [{dp}, {}], partial [tp]}}
+    %z = step.linear %a, %w2 {at = "moe"} : (tensor<8x32xbf16, #topo.shard<[{"dp"}, {"tp"}]>>, tensor<64x32xbf16, #topo.shard<[{}, {"tp"}]>>) -> tensor<8x64xbf16, #topo.shard<[{"dp"}, {}]>>
+    // Half of gate and up is no whole.
+    // expected-note @+2 {{made by step.gate_up at moe}}
+    // expected-error @+1 {{step.gate_up at moe: result 0 is [{dp}, {}], expected [{dp}, {tp}]}}
+    %v = step.gate_up %h, %w13 {at = "moe"} : (tensor<8x64xbf16, #topo.shard<[{"dp"}, {}]>>, tensor<2x32x64xbf16, #topo.shard<[{}, {"tp"}, {}]>>) -> tensor<8x64xbf16, #topo.shard<[{"dp"}, {}]>>
     // The row cut of a linear needs its input split the same way.
     %row = step.weight "row" init "normal" fan_in 64 of "attention" : tensor<64x64xbf16, #topo.shard<[{}, {"tp"}]>>
     // expected-error @+1 {{step.linear at o: operand 0 is [{dp}, {}], expected [{dp}, {tp}]}}

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// RUN: not %paratope opt %s --step-check-shardings
+// RUN: %paratope opt %s --step-check-shardings -verify-diagnostics
 module {
   topo.mesh @ranks 8 layout "l" ["dp" = 4, "tp" = 2, "ep" = 8]
   topo.sizes world 8 engines 4 replicas 1 tokens 2 experts 16 + 0 = 16, 2 a rank engine "tp" slots []
@@ -11,6 +11,7 @@ module {
     %t = step.weight "embed" init "normal" fan_in 1 of "embedding" : tensor<512x64xbf16>
     %h = step.embed %ids, %t {at = "embed"} : (tensor<8xi32, #topo.shard<[{"dp"}]>>, tensor<512x64xbf16>) -> tensor<8x64xbf16, #topo.shard<[{"dp"}, {}]>>
     %a = step.weight "w" init "normal" fan_in 1 of "w" : tensor<64x32xbf16>
+    // expected-error @+1 {{step.linear at l: the width of its input is 64, expected 32}}
     %y = step.linear %h, %a {at = "l"} : (tensor<8x64xbf16, #topo.shard<[{"dp"}, {}]>>, tensor<64x32xbf16>) -> tensor<8x64xbf16, #topo.shard<[{"dp"}, {}]>>
   }
 }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// RUN: not %paratope opt %s --step-check-shardings
+// RUN: %paratope opt %s --step-check-shardings -verify-diagnostics
 module {
   topo.mesh @ranks 8 layout "l" ["dp" = 4, "tp" = 2, "ep" = 8]
   topo.sizes world 8 engines 4 replicas 1 tokens 2 experts 16 + 0 = 16, 2 a rank engine "tp" slots []
@@ -10,7 +10,9 @@ module {
     %ids, %pos = step.batch {at = "batch"} : () -> (tensor<8xi32, #topo.shard<[{"dp"}]>>, tensor<8xi32, #topo.shard<[{"dp"}]>>)
     %t = step.weight "embed" init "normal" fan_in 1 of "embedding" : tensor<512x64xbf16>
     %h = step.embed %ids, %t {at = "embed"} : (tensor<8xi32, #topo.shard<[{"dp"}]>>, tensor<512x64xbf16>) -> tensor<8x64xbf16, #topo.shard<[{"dp"}, {}]>>
+    // expected-note @+1 {{made by step.weight}}
     %p = step.weight "p" init "normal" fan_in 1 of "w" : tensor<8x64xf32, #topo.shard<[{}, {}], partial ["tp"]>>
+    // expected-error @+1 {{step.result: what the step gives is [{}, {}], partial [tp], expected a value that is no partial sum}}
     step.result %p : tensor<8x64xf32, #topo.shard<[{}, {}], partial ["tp"]>>
   }
 }

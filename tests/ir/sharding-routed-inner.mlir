@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// RUN: not %paratope opt %s --step-check-shardings
+// RUN: %paratope opt %s --step-check-shardings -verify-diagnostics
 module {
   topo.mesh @ranks 8 layout "l" ["dp" = 4, "tp" = 2, "ep" = 8]
   topo.sizes world 8 engines 4 replicas 1 tokens 2 experts 16 + 0 = 16, 2 a rank engine "tp" slots []
@@ -15,6 +15,8 @@ module {
     %idx, %sc = step.gate %h, %wg, %bias {at = "gate", layer = 0 : i64, score = "sigmoid", top_k = 2 : i64, scaling = 1.0 : f64, normalise = 1 : i64, groups = 1 : i64, top_groups = 1 : i64} : (tensor<8x64xbf16, #topo.shard<[{"dp"}, {}]>>, tensor<16x64xf32>, tensor<16xf32>) -> (tensor<8x2xi32, #topo.shard<[{"dp"}, {}]>>, tensor<8x2xf32, #topo.shard<[{"dp"}, {}]>>)
     %a = step.weight "w13" init "normal" fan_in 1 slots of "w" : tensor<16x2x32x64xbf16, #topo.shard<[{}, {}, {"tp"}, {}]>>
     %b = step.weight "w2" init "normal" fan_in 1 slots of "w" : tensor<16x64x32xbf16, #topo.shard<[{}, {}, {"tp"}]>>
+    // expected-error @+2 {{step.routed_experts at moe: result 0 is [{dp}, {}], expected [{dp}, {}], partial [tp]}}
+    // expected-note @+1 {{made by step.routed_experts at moe}}
     %y = step.routed_experts %h, %idx, %sc, %a, %b {at = "moe", limit = 0.0 : f64} : (tensor<8x64xbf16, #topo.shard<[{"dp"}, {}]>>, tensor<8x2xi32, #topo.shard<[{"dp"}, {}]>>, tensor<8x2xf32, #topo.shard<[{"dp"}, {}]>>, tensor<16x2x32x64xbf16, #topo.shard<[{}, {}, {"tp"}, {}]>>, tensor<16x64x32xbf16, #topo.shard<[{}, {}, {"tp"}]>>) -> tensor<8x64xbf16, #topo.shard<[{"dp"}, {}]>>
   }
 }

@@ -53,6 +53,6 @@ module {
     %h = step.embed %ids, %t {at = "embed"} : (tensor<8xi32, #topo.shard<[{"dp"}]>>, tensor<512x64xbf16>) -> tensor<8x64xbf16, #topo.shard<[{"dp"}, {}]>>
     %a = step.weight "s" init "normal" fan_in 1 of "w" : tensor<4xf32, #topo.shard<[{"tp"}]>>
     // expected-error @+1 {{step.attention at a: operand 0 is [{dp}, {}], expected [{dp}, {tp}]}}
-    %y = step.attention %h, %pos, %a {at="a", layer = 0 : i64, heads = 4 : i64, head_dim = 16 : i64, v_dim = 16 : i64, window = 16 : i64, ratio = 2 : i64, scale = 0.25 : f64} : (tensor<8x64xbf16, #topo.shard<[{"dp"}, {}]>>, tensor<8xi32, #topo.shard<[{"dp"}]>>, tensor<4xf32, #topo.shard<[{"tp"}]>>) -> tensor<8x64xbf16, #topo.shard<[{"dp"}, {}]>>
+    %y = step.attention %h, %pos, %a {at="a", layer = 0 : i64, heads = 4 : i64, head_dim = 16 : i64, v_dim = 16 : i64, window = 16 : i64, ratio = 2 : i64, kv_heads = 1 : i64, v_offset = 0 : i64, scale = 0.25 : f64} : (tensor<8x64xbf16, #topo.shard<[{"dp"}, {}]>>, tensor<8xi32, #topo.shard<[{"dp"}]>>, tensor<4xf32, #topo.shard<[{"tp"}]>>) -> tensor<8x64xbf16, #topo.shard<[{"dp"}, {}]>>
   }
 }

@@ -110,7 +110,7 @@ TEST_F(Cli, WhatDoesNotFitIntoMemoryIsRefusedBeforeItIsTaken) {
   Outcome o = run("$EXEC plan.json --steps 1000000000");
   EXPECT_EQ(o.code, 1);
   EXPECT_THAT(o.err, HasSubstr("of memory here"));
-  EXPECT_THAT(o.err, HasSubstr("caches 640.000 GB on 4 ranks"));
+  EXPECT_THAT(o.err, HasSubstr("caches 640.000 GB and Engram scales 0.000 GB on 4 ranks"));
 }
 
 TEST_F(Cli, WrongUsageExitsTwo) {

@@ -35,7 +35,7 @@ extern "C" void on_interrupt(int) {
 }
 
 struct Arguments {
-  std::string plan, trace, backend = "host";
+  std::string plan, trace, dump, backend = "host";
   int64_t steps = 1, threads = 0;
   double timeout_s = 60;
   bool verify = false, json = false;
@@ -93,11 +93,15 @@ int parse(int argc, char **argv, Arguments &arguments) {
   app.add_option("plan", arguments.plan, "the plan, or - for standard input")
       ->required()
       ->type_name("PLAN.json");
-  app.add_option("--steps", arguments.steps, "decode steps to run")
+  app.add_option("--steps", arguments.steps, "steps to run (of a prefill: chunks of every prompt)")
       ->check(CLI::Range(int64_t{1}, int64_t{1} << 30))
       ->capture_default_str();
   app.add_flag("--verify", arguments.verify, "compare every output with the one-rank reference");
   app.add_option("--trace", arguments.trace, "write a Chrome trace of every instruction")->type_name("FILE");
+  app.add_option(
+         "--dump", arguments.dump,
+         "write weights, inputs, residuals and results here, as safetensors, to compute the step again")
+      ->type_name("DIR");
   app.add_flag("--json", arguments.json, "print one JSON document and nothing else");
   app.add_option("--timeout", arguments.timeout_s, "longest wait for another rank")
       ->check(CLI::Range(0.001, 1e6))
@@ -148,6 +152,7 @@ int run(const Arguments &arguments) {
   options.threads = arguments.threads;
   options.base_dir =
       arguments.plan == "-" ? "" : std::filesystem::path(arguments.plan).parent_path().string();
+  options.dump = arguments.dump;
   options.trace = trace.is_open() ? &trace : nullptr;
   options.stop = &stop_requested;
   if (terminal)

@@ -6,11 +6,13 @@
 
 #include "dsl/diagnostic/render.h"
 #include "dsl/topo/bridge.h"
+#include "tools/paratope/experts.h"
 #include "tools/paratope/groups.h"
 #include "tools/paratope/ledger.h"
 #include "tools/paratope/memory.h"
 #include "tools/paratope/session.h"
 #include "tools/paratope/table.h"
+#include "tools/paratope/work.h"
 
 namespace paratope {
 
@@ -63,20 +65,18 @@ std::string seats_text(Loaded &loaded) {
 std::string decisions_text(const Diagnostics &diagnostics) {
   std::string text;
   for (const Diagnostic &found : diagnostics.all())
-    if (found.severity == Severity::remark)
+    if (found.severity == Severity::remark && found.code != "fusion-not-taken" && found.code != "fused")
       text += fmt::format("  {}: {} [{}]\n", place_text(found.where), found.message, found.code);
   return text.empty() ? "" : "decisions\n" + text;
 }
 
 nlohmann::ordered_json to_json_document(Loaded &loaded, const MemoryBill &bill) {
   nlohmann::ordered_json document = groups_json(loaded, {});
-  topo::SizesOp sizes = *loaded.module().getOps<topo::SizesOp>().begin();
-  document["experts"] = {{"logical", static_cast<int64_t>(sizes.getLogical())},
-                         {"extra", static_cast<int64_t>(sizes.getExtra())},
-                         {"physical", static_cast<int64_t>(sizes.getPhysical())},
-                         {"local", static_cast<int64_t>(sizes.getLocal())}};
+  document["experts"] = experts_json(loaded);
   document["memory"] = to_json(bill);
-  document["ledger"] = to_json(ledger_of(loaded.module(), loaded.spec, loaded.mesh));
+  StepWork work = work_of(loaded.module(), loaded.spec, loaded.mesh);
+  document["ledger"] = to_json(ledger_of(loaded.module(), loaded.spec, loaded.mesh), work);
+  document["kernels"] = fusions_json(work, loaded);
   document["decisions"] = to_json(loaded.diagnostics);
   return document;
 }
@@ -93,19 +93,16 @@ int explain(const SourceOptions &options) {
     print(to_json_document(*loaded, *bill));
     return exit_good;
   }
-  topo::SizesOp sizes = *loaded->module().getOps<topo::SizesOp>().begin();
+  StepWork work = work_of(loaded->module(), loaded->spec, loaded->mesh);
   std::string text =
       fmt::format("{}{}\nmodel {}, {} step\n\n", *loaded->spec.name,
                   loaded->spec.summary->empty() ? "" : ": " + *loaded->spec.summary,
                   loaded->spec.model.name->empty() ? *loaded->spec.model.use : *loaded->spec.model.name,
                   *loaded->spec.workload.phase);
   text += mesh_text(*loaded) + "\n" + seats_text(*loaded) + "\ngroups\n" + groups_text(*loaded, {}) + "\n";
-  if (sizes.getLogical() > 0)
-    text += fmt::format("experts: {} logical + {} extra = {} physical, {} a rank\n\n",
-                        static_cast<int64_t>(sizes.getLogical()), static_cast<int64_t>(sizes.getExtra()),
-                        static_cast<int64_t>(sizes.getPhysical()), static_cast<int64_t>(sizes.getLocal()));
-  text += to_text(*bill) + "\nledger of one step\n" +
-          to_text(ledger_of(loaded->module(), loaded->spec, loaded->mesh)) + "\n" +
+  text += "experts: " + experts_text(*loaded, /*slots=*/false) + "\n" + to_text(*bill) +
+          "\nledger of one step\n" + to_text(ledger_of(loaded->module(), loaded->spec, loaded->mesh), work) +
+          "\nkernels of one step\n" + fusions_text(work, *loaded) + "\n" +
           decisions_text(loaded->diagnostics);
   print(text);
   return exit_good;

@@ -6,10 +6,12 @@
 #include <nlohmann/json.hpp>
 
 #include "compiler/ledger/ledger.h"
+#include "compiler/ledger/work.h"
 
 namespace paratope {
 
-nlohmann::ordered_json to_json(const Ledger &ledger);
-std::string to_text(const Ledger &ledger);
+// With the rank's operations in the same step beside what it sends.
+nlohmann::ordered_json to_json(const Ledger &ledger, const StepWork &work);
+std::string to_text(const Ledger &ledger, const StepWork &work);
 
 } // namespace paratope

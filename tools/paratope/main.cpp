@@ -25,7 +25,8 @@ static int run(int argc, char **argv) {
   int exit_code = exit_good;
   for (Register add :
        {register_check, register_explain, register_groups, register_rearrange, register_experts,
-        register_memory, register_ledger, register_compile, register_run, register_lists})
+        register_memory, register_ledger, register_compile, register_run, register_cp_index,
+        register_engram_hash, register_eplb, register_fusions, register_lists})
     add(app, exit_code);
   app.add_subcommand("opt", "mlir-opt with the project's dialects and passes (paratope opt --help)");
   try {

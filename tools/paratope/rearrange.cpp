@@ -3,11 +3,10 @@
 // `rearrange`: the pattern engine alone, on 0, 1, 2, … in a shape.
 #include "dsl/rearrange/rearrange.h"
 
-#include <charconv>
-
 #include "fmt/format.h"
 #include "fmt/ranges.h"
 
+#include "tools/paratope/numbers.h"
 #include "tools/paratope/session.h"
 
 namespace paratope {
@@ -22,39 +21,17 @@ struct Arguments {
 
 constexpr int64_t most_values = int64_t{1} << 24;
 
-bool parse_number(std::string_view text, int64_t &value) {
-  auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
-  return error == std::errc() && end == text.data() + text.size();
-}
-
-int wrong(const Arguments &arguments, const std::string &message) {
-  fmt::print(stderr, "{}\n", message);
-  if (arguments.json)
-    print(nlohmann::ordered_json{{"error", message}});
-  return exit_wrong_input;
-}
-
 int rearranged(const Arguments &arguments) {
-  std::vector<int64_t> shape;
-  if (!arguments.shape.empty() && arguments.shape.back() == ',')
-    return wrong(arguments, "error: --shape ends in a comma");
-  std::string_view rest = arguments.shape;
-  while (!rest.empty()) {
-    size_t comma = std::min(rest.find(','), rest.size());
-    std::string_view item = rest.substr(0, comma);
-    while (!item.empty() && item.front() == ' ')
-      item.remove_prefix(1);
-    if (!parse_number(item, shape.emplace_back()))
-      return wrong(arguments,
-                   fmt::format("error: got '{}' in --shape, expected whole numbers such as 2,3,4", item));
-    rest.remove_prefix(std::min(comma + 1, rest.size()));
-  }
+  std::string message;
+  std::optional<std::vector<int64_t>> shape = parse_numbers(arguments.shape, "--shape", message);
+  if (!shape)
+    return refuse_arguments(arguments.json, message);
   std::vector<SizedAxis> sizes;
   for (const std::string &setting : arguments.sizes) {
     size_t equals = setting.find('=');
     SizedAxis axis;
     if (equals == std::string::npos || !parse_number(std::string_view(setting).substr(equals + 1), axis.size))
-      return wrong(arguments, fmt::format("error: got --set {}, expected AXIS=SIZE", setting));
+      return refuse_arguments(arguments.json, fmt::format("got --set {}, expected AXIS=SIZE", setting));
     axis.name = setting.substr(0, equals);
     axis.origin = "--set";
     sizes.push_back(axis);
@@ -63,16 +40,17 @@ int rearranged(const Arguments &arguments) {
   std::optional<Pattern> pattern = parse_pattern(arguments.pattern, errors);
   std::optional<Rearrangement> result;
   if (pattern)
-    result = rearrange(*pattern, shape, sizes, errors);
+    result = rearrange(*pattern, *shape, sizes, errors);
   if (result && element_count(*result) > most_values)
-    return wrong(arguments, fmt::format("error: the shape has {} elements, more than the {} that are printed",
+    return refuse_arguments(arguments.json,
+                            fmt::format("the shape has {} elements, more than the {} that are printed",
                                         element_count(*result), most_values));
   if (!result) {
     std::string text;
     for (const PatternError &error : errors)
-      text += (text.empty() ? "error: " : "\nerror: ") +
-              to_string(error, std::vector<std::string>{arguments.pattern});
-    return wrong(arguments, text + fmt::format("\n  shape [{}]", fmt::join(shape, ", ")));
+      text +=
+          (text.empty() ? "" : "\nerror: ") + to_string(error, std::vector<std::string>{arguments.pattern});
+    return refuse_arguments(arguments.json, text + fmt::format("\n  shape [{}]", fmt::join(*shape, ", ")));
   }
   std::vector<int64_t> values = values_on_iota(*result);
   if (arguments.json)

@@ -23,7 +23,7 @@ namespace {
 
 struct Arguments {
   SourceOptions source;
-  std::string backend = "host", trace;
+  std::string backend = "host", trace, dump;
   int64_t steps = 1, threads = 0;
   double timeout_s = 60;
   bool verify = false;
@@ -58,6 +58,8 @@ int become_exec(const Arguments &arguments, const std::string &plan) {
     words.push_back("--json");
   if (!arguments.trace.empty())
     words.insert(words.end(), {"--trace", arguments.trace});
+  if (!arguments.dump.empty())
+    words.insert(words.end(), {"--dump", arguments.dump});
   std::vector<char *> argv;
   for (std::string &word : words)
     argv.push_back(word.data());
@@ -115,6 +117,9 @@ void register_run(CLI::App &app, int &exit_code) {
       ->capture_default_str();
   command->add_flag("--verify", arguments->verify, "compare with the one-rank reference");
   command->add_option("--trace", arguments->trace, "write a Chrome/Perfetto trace here");
+  command->add_option("--dump", arguments->dump,
+                      "write weights, inputs, residuals after each layer and results into this directory, as "
+                      "safetensors: enough to compute the step again in another language");
   command
       ->add_option("--threads", arguments->threads,
                    "ranks that compute at once; the result has the same bits for any number")

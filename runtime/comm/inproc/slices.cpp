@@ -45,9 +45,12 @@ void all_reduce_slice(const std::vector<Post> &posts, int64_t slice) {
   auto cut = [&](int64_t j) { return count / size * j + count % size * j / size; };
   if (posts[0].reduce == Reduce::sum_f32)
     reduce_range<float>(posts, cut(slice), cut(slice + 1), [](float a, float b) { return a + b; });
-  else
+  else if (posts[0].reduce == Reduce::max_i64)
     reduce_range<int64_t>(posts, cut(slice), cut(slice + 1),
                           [](int64_t a, int64_t b) { return std::max(a, b); });
+  else
+    reduce_range<int64_t>(posts, cut(slice), cut(slice + 1),
+                          [](int64_t a, int64_t b) { return std::min(a, b); });
 }
 
 void copy_bytes(void *to, const void *from, int64_t bytes) {
@@ -151,7 +154,10 @@ std::string Post::text() const {
   if (!site.op.empty() && site.op != what)
     what = fmt::format("{} ({})", site.op, what);
   if (kind == Kind::all_reduce)
-    return fmt::format("{} of {} {}", what, count, reduce == Reduce::sum_f32 ? "f32 (sum)" : "i64 (max)");
+    return fmt::format("{} of {} {}", what, count,
+                       reduce == Reduce::sum_f32   ? "f32 (sum)"
+                       : reduce == Reduce::max_i64 ? "i64 (max)"
+                                                   : "i64 (min)");
   if (kind == Kind::all_gather) {
     std::vector<int64_t> bytes;
     for (const GatherPart &part : parts)
@@ -169,7 +175,7 @@ std::string mismatch(const Post &post, const Post &other) {
   switch (post.kind) {
   case Kind::all_reduce:
     if (post.reduce != other.reduce)
-      return "different element types";
+      return "different reductions";
     return post.count != other.count ? "different element counts" : "";
   case Kind::all_gather: {
     bool equal =

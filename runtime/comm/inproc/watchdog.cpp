@@ -56,7 +56,8 @@ std::string state_text(const inproc::RankState &state) {
 } // namespace
 
 std::string inproc::place_text(const Site &site) {
-  std::string text = fmt::format("(step {}, instruction {}", site.step, site.instruction);
+  std::string text = site.step < 0 ? fmt::format("(load, instruction {}", site.instruction)
+                                   : fmt::format("(step {}, instruction {}", site.step, site.instruction);
   if (!site.name.empty())
     text += fmt::format(" {}", site.name);
   if (!site.where.empty())

@@ -101,6 +101,18 @@ TEST_P(Sizes, VoteTakesTheLargest) {
     EXPECT_EQ(each, 9);
 }
 
+TEST_P(Sizes, TheLeastOfAllIsWhatAllHave) {
+  std::vector<int64_t> pages(static_cast<size_t>(ranks), INT64_MAX), result(pages.size());
+  pages.back() = 9;
+  expect_no_failure(run_ranks(world, ranks, [&](int64_t r) {
+    Communicator &comm = *world.communicator(0, r);
+    comm.complete(comm.all_reduce({site("kv_blocks"), &pages[static_cast<size_t>(r)],
+                                   &result[static_cast<size_t>(r)], 1, Reduce::min_i64}));
+  }));
+  for (int64_t each : result)
+    EXPECT_EQ(each, 9);
+}
+
 TEST_P(Sizes, AllGatherOfUnevenAndZeroRows) {
   // Rank r brings r mod 3 rows of two arrays of different widths.
   int64_t total = 0;
@@ -309,7 +321,7 @@ TEST(InprocWorld, MismatchedCollectivesAreReportedWithBothSides) {
        "issued all_reduce of 4 f32 (sum) (step 0, instruction 9", "issued barrier (step 0, instruction 12"},
       {reduce(4, Reduce::sum_f32), reduce(5, Reduce::sum_f32), "different element counts", "of 4 f32",
        "of 5 f32"},
-      {reduce(1, Reduce::sum_f32), reduce(1, Reduce::max_i64), "different element types", "f32 (sum)",
+      {reduce(1, Reduce::sum_f32), reduce(1, Reduce::max_i64), "different reductions", "f32 (sum)",
        "i64 (max)"},
       {gather(narrow), gather(wide), "different row sizes", "rows of [4] bytes", "rows of [8] bytes"},
       {scatter(1, ones), scatter(2, ones), "different row sizes", "of 1 f32", "of 2 f32"},
