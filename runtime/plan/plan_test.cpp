@@ -285,6 +285,34 @@ INSTANTIATE_TEST_SUITE_P(
                "/instructions/1/awaits: got 0, which is not in flight"},
         Change{"/instructions/5/inputs/0", "3", "/instructions/5/inputs/0: got"}));
 
+TEST(Check, KernelsAreRunsOfInstructions) {
+  auto problems_with = [](std::vector<Kernel> kernels) {
+    Plan plan = small_plan();
+    plan.kernels = std::move(kernels);
+    return texts(check(plan));
+  };
+  int64_t last = static_cast<int64_t>(small_plan().instructions.size()) - 1;
+  EXPECT_EQ(problems_with({{"a", 0, 2}, {"b", 2, 2}, {"c", last - 1, 2}}), "");
+  EXPECT_THAT(problems_with({{"a", 4, 2}, {"b", 5, 2}}),
+              HasSubstr(fmt::format("/kernels/1/first: got 5, expected an instruction from 6 to {}", last)));
+  EXPECT_THAT(problems_with({{"a", -1, 2}}),
+              HasSubstr("/kernels/0/first: got -1, expected an instruction from 0"));
+  EXPECT_THAT(
+      problems_with({{"a", last, 2}}),
+      HasSubstr(fmt::format("/kernels/0/count: got 2 from instruction {}, expected at most 1", last)));
+  EXPECT_THAT(problems_with({{"a", 0, 1}}),
+              HasSubstr("/kernels/0/count: got 1, expected at least 2 instructions"));
+  EXPECT_THAT(problems_with({{"", 0, 2}}),
+              HasSubstr("/kernels/0/fusion: got an empty name, expected the fusion's"));
+
+  Plan plan = small_plan();
+  plan.kernels = {{"a", 1, 2}, {"b", 5, 3}};
+  std::string of_each;
+  for (int64_t id = 0; id < 9; ++id)
+    of_each += fusion_of(plan, id).empty() ? "-" : fusion_of(plan, id);
+  EXPECT_EQ(of_each, "-aa--bbb-");
+}
+
 // What needs more than one value changed.
 TEST(Check, FollowsTheProgram) {
   auto problems_after = [](auto change) {

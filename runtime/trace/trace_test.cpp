@@ -35,6 +35,7 @@ TEST_F(Trace, IsValidJsonAfterEveryFlush) {
               .op = "dispatch",
               .name = "layers.0.moe",
               .where = "a\\b.toml:1:2",
+              .fusion = "gate-dispatch",
               .instruction = 4,
               .step = 1,
               .start_us = 10,
@@ -46,6 +47,7 @@ TEST_F(Trace, IsValidJsonAfterEveryFlush) {
   EXPECT_EQ(span["ts"], 10.0);
   EXPECT_EQ(span["dur"], 2.5);
   EXPECT_EQ(span["args"]["where"], "a\\b.toml:1:2");
+  EXPECT_EQ(span["args"]["kernel"], "gate-dispatch");
   trace.flow(true, 7, 0, 12);
   trace.flow(false, 7, 0, 20);
   trace.bytes_in_flight(12, 4096);
