@@ -216,7 +216,11 @@ FailureOr<Batch> DeriveSizes::engine_batch(topo::MeshOp mesh, ModuleOp module, c
   }
   // An engine without work brings one token that is thrown away.
   batch.sequences = std::max<int64_t>(batch.sequences, 1);
-  batch.tokens = std::max<int64_t>(batch.tokens, prefill ? 1 : engine_ranks);
+  batch.tokens = std::max<int64_t>(batch.tokens, 1);
+  // Ranks of tp may take shares of the batch, one token more or less: with room for the larger share on each,
+  // any group's shares together fit where that group's rows go.
+  int64_t shared_by = prefill ? engine_ranks / cp : engine_ranks;
+  batch.tokens = (batch.tokens + shared_by - 1) / shared_by * shared_by;
   batch.mirror = std::max<int64_t>(batch.mirror, 2);
   int64_t total = 0;
   if (fits && !__builtin_mul_overflow(std::max(batch.tokens, batch.mirror * cp), engines, &total) &&

@@ -86,7 +86,7 @@ private:
     plan->serving_ranks = sizes.getServing() ? static_cast<int64_t>(*sizes.getServing()) : 0;
     const RoutingSpec &routing = spec.workload.routing;
     plan->workload.routing = {*routing.kind,   *routing.s,    *routing.alpha,
-                              *routing.expert, *routing.seed, *routing.file};
+                              *routing.expert, *routing.seed, placed_path(routing.file.where, *routing.file)};
     plan->experts = {static_cast<int64_t>(sizes.getLogical()),
                      static_cast<int64_t>(sizes.getPhysical()),
                      static_cast<int64_t>(sizes.getLocal()),
@@ -359,8 +359,10 @@ private:
       plan->load.push_back(std::move(inst));
       return plan->load.back();
     };
-    for (const plan::Communicator &comm : plan->communicators)
-      issue("warm_up", comm.groups.front(), comm.id);
+    for (topo::CommOp comm : module.getOps<topo::CommOp>()) {
+      std::string name = cast<StringAttr>(comm.getRoles()[0]).str();
+      issue("warm_up", name, comm_of.at(name)).where = position(comm.getLoc());
+    }
     for (const plan::Instruction &fetch : fetches) {
       plan::Instruction &scales = issue("gather_scales", fetch.name, fetch.comm);
       scales.layer = fetch.layer;
@@ -369,7 +371,8 @@ private:
       scales.where = fetch.where;
     }
     if (auto world = comm_of.find("world"); world != comm_of.end())
-      issue("kv_blocks", "world", world->second);
+      issue("kv_blocks", "world", world->second).where =
+          plan->load[static_cast<size_t>(world->second)].where; // that of its communicator's warm-up
   }
 
   void ledger() {

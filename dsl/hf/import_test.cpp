@@ -129,7 +129,7 @@ TEST(Import, FaultsAreFoundAtTheirPlace) {
       {"deepseek-v3.json", "\"norm_topk_prob\": true", "\"norm_topk_prob\": 1",
        "21 wrong-type norm_topk_prob expects true or false, got integer 1"},
       {"deepseek-v3.json", "1e-06", "7",
-       "31 out-of-range rms_norm_eps expects a number of at least 0 and at most 1"},
+       "31 out-of-range rms_norm_eps expects a number above 0 and at most 1"},
       {"deepseek-v3.json", "1e-06", "[]", "31 wrong-type rms_norm_eps expects a number, got an array"},
       {"deepseek-v3.json", "{\n", "[{\n", "json-syntax"},
       {"deepseek-v4-flash.json", "\"hc_sinkhorn_iters\": 20", "\"hc_sinkhorn_iters\": 5",

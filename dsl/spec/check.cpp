@@ -201,6 +201,27 @@ void check_attention(const ModelSpec &model, Diagnostics &diagnostics) {
                             *a.head_dim, *a.rope_dim),
                 diagnostics);
   }
+  // What a kind does not compute is not quietly left out.
+  auto has_no = [&](const char *key, const Field<int64_t> &field) {
+    expect(*field == 0, code, field.where.known() ? field.where : a.kind.where,
+           fmt::format("kind '{}' has no {}: expected 0, got {}", *a.kind, key, *field), diagnostics);
+  };
+  if (*a.kind == "gqa")
+    has_no("q_lora", a.q_lora);
+  if (*a.kind != "latent") {
+    has_no("o_groups", a.o_groups);
+    has_no("o_lora", a.o_lora);
+    expect(
+        std::all_of(a.compress_ratios->begin(), a.compress_ratios->end(), [](int64_t r) { return r == 0; }),
+        code, a.compress_ratios.where,
+        fmt::format("kind '{}' keeps no compressed keys: expected compress_ratios of 0", *a.kind),
+        diagnostics);
+  }
+  if (*a.kind != "mla") {
+    has_no("kv_lora", a.kv_lora);
+    has_no("nope_dim", a.nope_dim);
+    has_no("v_dim", a.v_dim);
+  }
   expect(*a.rope_dim % 2 == 0, code, a.rope_dim.where,
          fmt::format("rotary dims turn in pairs: expected an even rope_dim, got {}", *a.rope_dim),
          diagnostics);
@@ -406,15 +427,21 @@ std::string mentioned_path(const SourceRange &mention, const std::string &path) 
   return (std::filesystem::path(mention.file).parent_path() / mentioned).lexically_normal().string();
 }
 
+std::string placed_path(const SourceRange &mention, const std::string &path) {
+  if (path.empty())
+    return path;
+  const std::string mentioned = mentioned_path(mention, path);
+  std::error_code failed; // without a working directory a relative path stays one
+  const std::filesystem::path absolute = std::filesystem::absolute(mentioned, failed);
+  return failed ? mentioned : absolute.lexically_normal().string();
+}
+
 std::string placed_weights(const ModelSpec &model) {
   constexpr std::string_view scheme = "safetensors:";
   const std::string &weights = *model.weights;
   if (!weights.starts_with(scheme))
     return weights;
-  const std::string mentioned = mentioned_path(model.weights.where, weights.substr(scheme.size()));
-  std::error_code failed; // without a working directory a relative path stays one
-  const std::filesystem::path absolute = std::filesystem::absolute(mentioned, failed);
-  return std::string(scheme) + (failed ? mentioned : absolute.lexically_normal().string());
+  return std::string(scheme) + placed_path(model.weights.where, weights.substr(scheme.size()));
 }
 
 void check(const LayoutSpec &layout, Diagnostics &diagnostics) {

@@ -37,8 +37,10 @@ std::vector<std::string> names_in_pattern(const std::string &pattern);
 // file that mentions it, or to the working directory when --set does.
 std::string mentioned_path(const SourceRange &mention, const std::string &path);
 
-// model.weights for a plan: "synthetic", or safetensors: and DIR made absolute, for a plan is run from
-// anywhere.
+// The same made absolute, for a plan, which is run from anywhere; "" stays "".
+std::string placed_path(const SourceRange &mention, const std::string &path);
+
+// model.weights for a plan: "synthetic", or safetensors: and DIR as placed_path has it.
 std::string placed_weights(const ModelSpec &model);
 
 } // namespace paratope

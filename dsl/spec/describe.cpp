@@ -148,7 +148,8 @@ void describe(FieldVisitor &visitor, ModelSpec &model) {
   visitor.integer("hidden", model.hidden, {1, 1 << 20}, required, "Width of the residual stream.");
   visitor.integer("layers", model.layers, {1, 4096}, required, "Transformer layers.");
   visitor.integer("vocab", model.vocab, at_least_one, required, "Tokens of the vocabulary.");
-  visitor.number("rms_eps", model.rms_eps, {.least = 0, .most = 1}, optional, "Epsilon of the RMS norms.");
+  visitor.number("rms_eps", model.rms_eps, {.least = 0, .most = 1, .above = true}, optional,
+                 "Epsilon of the RMS norms; above 0, since rows without a token are zero.");
   visitor.integer("hyper_connections", model.hyper_connections, {1, 64}, optional,
                   "Streams of the residual; 1 is the plain residual.");
   visitor.text("weights", model.weights, optional,

@@ -153,6 +153,11 @@ ModelSpec gqa_model() {
   return model;
 }
 
+void to_latent(ModelSpec &model) {
+  model.attention.kind.value = "latent";
+  model.attention.kv_heads.value = 1;
+}
+
 TEST(CheckModel, a_sound_one_passes) {
   Diagnostics diagnostics;
   check(gqa_model(), diagnostics);
@@ -197,10 +202,28 @@ INSTANTIATE_TEST_SUITE_P(
                  [](ModelSpec &m) { m.attention.kv_heads.value = 3; }},
         Breakage{"inconsistent-model", "heads = 8 is not divisible by o_groups = 3",
                  [](ModelSpec &m) {
+                   to_latent(m);
                    m.attention.o_groups.value = 3;
                    m.attention.o_lora.value = 4;
                  }},
-        Breakage{"missing-key", "o_lora", [](ModelSpec &m) { m.attention.o_groups.value = 4; }},
+        Breakage{"missing-key", "o_lora",
+                 [](ModelSpec &m) {
+                   to_latent(m);
+                   m.attention.o_groups.value = 4;
+                 }},
+        Breakage{"inconsistent-model", "'gqa' has no q_lora: expected 0, got 8",
+                 [](ModelSpec &m) { m.attention.q_lora.value = 8; }},
+        Breakage{"inconsistent-model", "'gqa' has no o_lora",
+                 [](ModelSpec &m) { m.attention.o_lora.value = 8; }},
+        Breakage{"inconsistent-model", "'gqa' has no v_dim",
+                 [](ModelSpec &m) { m.attention.v_dim.value = 8; }},
+        Breakage{"inconsistent-model", "'latent' has no nope_dim",
+                 [](ModelSpec &m) {
+                   to_latent(m);
+                   m.attention.nope_dim.value = 8;
+                 }},
+        Breakage{"inconsistent-model", "'gqa' keeps no compressed keys",
+                 [](ModelSpec &m) { m.attention.compress_ratios.value = {0, 0, 1, 0}; }},
         Breakage{"empty-list", "window", [](ModelSpec &m) { m.attention.window.value = {}; }},
         Breakage{"inconsistent-model", "expected 4, got 3",
                  [](ModelSpec &m) { m.attention.compress_ratios.value = {0, 0, 0}; }},
