@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// A step program as a Graphviz graph: compute ops as boxes, collectives as ellipses, values as edges.
+// A step program as a Graphviz graph: compute ops as boxes, collectives as ellipses, values as edges, a frame
+// around the parts of each kernel.
 #pragma once
 
 #include <string>
