@@ -82,6 +82,7 @@ private:
       return;
     }
     experts_split_apart(*view);
+    groups_stay_with_serving(*view);
     for (topo::GroupOp group : module.getOps<topo::GroupOp>()) {
       std::string name = group.getSymName().str();
       bool meant = llvm::is_contained({"dp", "cp", "ep", "enp", "og", "tp", "moe_tp", "pp"}, name);
@@ -93,6 +94,28 @@ private:
               fmt::format("group '{}' has {} ranks, its axis {} = {}", name, members, name, size(name)),
               fmt::format("end the pattern in '{}', alone on the members' side", name),
               {{topo::location_of(mesh, name), fmt::format("{} = {}", name, size(name))}});
+    }
+  }
+
+  // Ranks that hold rows only come last: with domains of as many ranks as serve, no group of the step leaves
+  // one.
+  void groups_stay_with_serving(const MeshView &view) {
+    if (!sizes.getServing())
+      return;
+    int64_t serving = static_cast<int64_t>(*sizes.getServing());
+    for (topo::GroupOp group : module.getOps<topo::GroupOp>()) {
+      StringRef name = group.getSymName();
+      if (!llvm::is_contained({"ep", "og", "moe_tp", "experts", "tp", "cp"}, name))
+        continue;
+      GroupLayout layout = view.groups.at(name.str());
+      layout.rank_offset = 0;
+      if (in_one_domain(layout, serving))
+        continue;
+      wrong(group, "0", "beyond-serving",
+            fmt::format("group '{}' joins ranks that serve, 0 to {}, with ranks that hold Engram rows only",
+                        name.str(), serving - 1),
+            "write [engram] extra_ranks = \"serve\"",
+            {{topo::location_of(mesh, "enp"), fmt::format("enp = {} asks for them", size("enp"))}});
     }
   }
 

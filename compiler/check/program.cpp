@@ -32,7 +32,7 @@ class CheckProgram : public impl::StepCheckProgramBase<CheckProgram> {
             << "a module has one step.program, and it ends in step.result";
         good = false;
       }
-      good = lockstep(program, view->size_of("dp")) && good;
+      good = lockstep(program, *view) && good;
       for (BatchOp batch : program.getOps<BatchOp>()) {
         int64_t got = cast<RankedTensorType>(batch.getIds().getType()).getDimSize(0);
         if (got == rows)
@@ -47,8 +47,15 @@ class CheckProgram : public impl::StepCheckProgramBase<CheckProgram> {
   }
 
   // Engines that share an exchange step together, and one vote a step tells them whether to.
-  static bool lockstep(ProgramOp program, int64_t engines) {
-    int64_t votes = llvm::range_size(program.getOps<VoteOp>()), needs = engines > 1 ? 1 : 0;
+  static bool lockstep(ProgramOp program, const MeshView &mesh) {
+    bool shared = llvm::any_of(program.getBody().front(), [&](Operation &op) {
+      if (!is_collective(&op) || isa<VoteOp>(op))
+        return false;
+      std::string group = group_of(&op); // tp and cp lie inside an engine
+      return group != "tp" && group != "cp" && mesh.size_of(group) > 1;
+    });
+    int64_t engines = mesh.size_of("dp");
+    int64_t votes = llvm::range_size(program.getOps<VoteOp>()), needs = shared && engines > 1 ? 1 : 0;
     if (votes == needs)
       return true;
     topo::error(program.getLoc(), "liveness")

@@ -127,8 +127,10 @@ class InsertExchange : public impl::StepInsertExchangeBase<InsertExchange> {
     for (ProgramOp program : module.getOps<ProgramOp>()) {
       explain_choice(*spec, *mesh, module);
       // Experts first: they replace ops; what is left then needs one collective at most, each by itself.
+      // Layers are alike: where one cannot be exchanged, the others and what follows would only say so again.
       for (RoutedExpertsOp experts : llvm::to_vector(program.getOps<RoutedExpertsOp>()))
-        good = succeeded(exchange_experts(exchange, experts)) && good;
+        if (failed(exchange_experts(exchange, experts)))
+          return signalPassFailure();
       for (EngramGatherOp gather : llvm::to_vector(program.getOps<EngramGatherOp>()))
         good = succeeded(fetch(exchange, gather)) && good;
       SmallVector<Operation *> ops;

@@ -3,8 +3,8 @@
 // Tokens lie over the engines, experts over ep and, each by its width, over moe_tp. One of two ways brings
 // them together:
 //
-//     two-stage     x ─ dispatch over ep ─▶ rows by expert ─ gate_up ─ swiglu ─ down ─ combine (+ shared) ─▶
-//     y all-gather    x ─ all_gather ─▶ every token ─ local experts ─ reduce_scatter ─▶ y
+//     two-stage     x ─ dispatch ─▶ rows by expert ─ gate_up ─ swiglu ─ down ─ combine (+ shared) ─▶ y
+//     all-gather    x ─ all_gather ─▶ every token ─ local experts ─ reduce_scatter ─▶ y
 //
 // All-gather works over the group whose ranks together hold every expert whole: ep, moe_tp, or `experts`
 // where both split them. With moe_tp the two-stage exchange gathers tokens over moe_tp first, and
@@ -14,6 +14,9 @@
 // and the results are gathered over tp ("split"), or each dispatches them all ("replicated"). Where a group's
 // ranks hold the same tokens anyway there is nothing to gather, and one all_reduce adds the parts.
 #include "compiler/exchange/exchange.h"
+
+#include "fmt/format.h"
+
 #include "dsl/topo/bridge.h"
 
 using namespace mlir;
@@ -171,6 +174,17 @@ static bool same_tokens(const MeshView &mesh, Axes rows, const std::string &grou
   return mesh.independent(rows);
 }
 
+// No exchange brings tokens and experts together: said once, at the key of [moe] that asks for it.
+static LogicalResult cannot(RoutedExpertsOp experts, StringRef key, const std::string &why,
+                            const std::string &fix, StringRef code = "no-exchange") {
+  auto module = experts->getParentOfType<ModuleOp>();
+  auto sections = module.getOps<topo::MoeOp>();
+  Location place = sections.empty() ? experts.getLoc() : topo::location_of(*sections.begin(), key);
+  InFlightDiagnostic said = topo::error(place, code) << why;
+  topo::set_fix(said, fix);
+  return said;
+}
+
 LogicalResult exchange_experts(Exchange &exchange, RoutedExpertsOp op) {
   const MeshView &mesh = exchange.mesh;
   Sharding split = sharding_of(op.getW13());
@@ -190,8 +204,10 @@ LogicalResult exchange_experts(Exchange &exchange, RoutedExpertsOp op) {
   std::string group = both ? "experts" : experts.over.empty() ? experts.width.front() : experts.over.front();
   bool gather = *exchange.spec.moe.exchange == "all-gather" || experts.over.empty();
   if (both && gather && !mesh.has_axis("experts"))
-    return topo::error(op.getLoc(), "no-group") << "experts are split over ep and moe_tp, and the layout has "
-                                                   "no group 'experts' of both to gather over";
+    return cannot(
+        op, "exchange",
+        "experts are split over ep and moe_tp, and the layout has no group 'experts' of both to gather over",
+        "add to [group]: experts = \"(edp ep moe_tp) -> edp (ep moe_tp)\"", "no-group");
   experts.find_shared();
   Operation *after = experts.add ? experts.add.getOperation() : op.getOperation();
   exchange.builder.setInsertionPoint(after);
@@ -207,10 +223,12 @@ LogicalResult exchange_experts(Exchange &exchange, RoutedExpertsOp op) {
     Axes with_tp = experts.rows;
     with_tp.push_back("tp");
     if (mesh.size_of("tp") == 1 || !mesh.covers_world(with_tp)) {
-      topo::error(op.getLoc(), "no-exchange")
-          << "tokens are " << to_string(sharding_of(experts.x)) << ", which leaves ranks of '" << group
-          << "' with the same tokens: no exchange over it keeps them apart";
-      return failure();
+      return cannot(
+          op, "exchange",
+          fmt::format("tokens are {}, which leaves ranks of '{}' with the same tokens: no exchange over it "
+                      "keeps them apart",
+                      to_string(sharding_of(experts.x)), group),
+          "give the group a pattern whose members hold different tokens");
     }
     if (!gather && *exchange.spec.moe.tp_dispatch == "replicated") {
       replicated = exchange.builder.getStrArrayAttr({"tp"});
@@ -225,9 +243,10 @@ LogicalResult exchange_experts(Exchange &exchange, RoutedExpertsOp op) {
   else if (experts.width.empty())
     y = experts.two_stage(replicated);
   else if (replicated && !same_tokens(mesh, experts.rows, experts.width.front()))
-    return topo::error(op.getLoc(), "no-exchange") << "with tp_dispatch replicated the ranks of 'moe_tp' "
-                                                      "must hold the same tokens, and they do not: write "
-                                                      "tp_dispatch = \"split\"";
+    return cannot(
+        op, "tp_dispatch",
+        "with tp_dispatch replicated the ranks of 'moe_tp' must hold the same tokens, and they do not",
+        "write tp_dispatch = \"split\"");
   else if (replicated) // moe_tp's ranks hold the same tokens: their parts are added where they are
     y = experts.with_shared(
         exchange.all_reduce(experts.where(), experts.two_stage(replicated), experts.width.front()));

@@ -132,10 +132,10 @@ FailureOr<MemoryBill> memory_bill(ModuleOp module, const TopologySpec &spec, con
   }
   int64_t communicators = 0;
   for (topo::CommOp comm : module.getOps<topo::CommOp>())
-    communicators += comm.getBackend() == "nccl";
+    communicators += comm.getBackend() == "nccl" && mesh.size_of(comm.getGroup().str()) > 1;
 
   // Of the rank's engine, each rank of which keeps them all.
-  bool prefill = *spec.workload.phase == "prefill";
+  bool prefill = bill.prefill = *spec.workload.phase == "prefill";
   int64_t tokens = static_cast<int64_t>(sizes.getTokens()),
           sequences = sizes.getSequences() ? static_cast<int64_t>(*sizes.getSequences()) : tokens;
   int64_t context = prefill ? 0 : *spec.workload.context;

@@ -26,6 +26,7 @@ struct MemoryBill {
   // The most that would fit, everything else as it is; 0 when not even one does.
   int64_t largest_tokens_per_rank = 0;
   int64_t largest_context = 0;
+  bool prefill = false;           // a batch of prompts: the two numbers above are of a decode step
   std::vector<std::string> notes; // at which byte sizes; what is held more than once
 };
 

@@ -197,8 +197,20 @@ FailureOr<Batch> DeriveSizes::engine_batch(topo::MeshOp mesh, ModuleOp module, c
   constexpr int64_t most = int64_t{1} << 40;
   Batch batch;
   bool prefill = *workload.phase == "prefill", fits = true;
+  Operation *section = module.getOps<topo::WorkloadOp>().empty()
+                           ? mesh.getOperation()
+                           : (*module.getOps<topo::WorkloadOp>().begin()).getOperation();
+  // Entry i is engine i's: those beyond the last engine size nothing.
+  auto dealt = [&](auto list, const char *key) {
+    if (int64_t entries = static_cast<int64_t>(list.size()); entries > engines) {
+      topo::warning(topo::location_of(section, key), "unused-entries")
+          << key << " has " << entries << " entries for " << engines << " engines: the rest is not dealt";
+      list.resize(static_cast<size_t>(engines));
+    }
+    return list;
+  };
   if (prefill) {
-    for (const std::vector<int64_t> &prompts : *workload.prompt_lengths) {
+    for (const std::vector<int64_t> &prompts : dealt(*workload.prompt_lengths, "prompt_lengths")) {
       Batch one{static_cast<int64_t>(prompts.size()), 0, 0};
       for (int64_t length : prompts) {
         one.tokens += length;
@@ -209,7 +221,7 @@ FailureOr<Batch> DeriveSizes::engine_batch(topo::MeshOp mesh, ModuleOp module, c
       batch.mirror = std::max(batch.mirror, one.mirror);
     }
   } else {
-    for (int64_t count : *workload.tokens_per_rank)
+    for (int64_t count : dealt(*workload.tokens_per_rank, "tokens_per_rank"))
       batch.tokens = std::max(batch.tokens, count);
     fits = !__builtin_mul_overflow(batch.tokens, engine_ranks, &batch.tokens);
     batch.sequences = batch.tokens;
@@ -226,10 +238,7 @@ FailureOr<Batch> DeriveSizes::engine_batch(topo::MeshOp mesh, ModuleOp module, c
   if (fits && !__builtin_mul_overflow(std::max(batch.tokens, batch.mirror * cp), engines, &total) &&
       total <= most)
     return batch;
-  Operation *at = module.getOps<topo::WorkloadOp>().empty()
-                      ? mesh.getOperation()
-                      : (*module.getOps<topo::WorkloadOp>().begin()).getOperation();
-  return topo::error(topo::location_of(at, prefill ? "prompt_lengths" : "tokens_per_rank"), "overflow")
+  return topo::error(topo::location_of(section, prefill ? "prompt_lengths" : "tokens_per_rank"), "overflow")
          << batch.tokens << " tokens an engine on " << engines << " engines are more than 2^40 tokens a step";
 }
 

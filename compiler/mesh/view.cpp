@@ -36,25 +36,47 @@ std::vector<std::string> MeshView::outside(const std::string &group) const {
   return found == outside_axis.end() ? std::vector<std::string>{} : std::vector<std::string>{found->second};
 }
 
-bool MeshView::covers_world(const std::vector<std::string> &names) const {
-  int64_t product = 1;
-  std::vector<Digit> digits;
+// Axes without a closed form: which combinations of their blocks the ranks have, and how often. Tables end at
+// max_table_ranks, so ranks may be counted here.
+static std::map<std::vector<int64_t>, int64_t> combinations(const std::vector<const ShardAxis *> &axes,
+                                                            int64_t world) {
+  std::map<std::vector<int64_t>, int64_t> counts;
+  std::vector<int64_t> blocks(axes.size());
+  for (int64_t rank = 0; rank < world; ++rank) {
+    for (size_t i = 0; i < axes.size(); ++i)
+      blocks[i] = axes[i]->block(rank);
+    ++counts[blocks];
+  }
+  return counts;
+}
+
+std::optional<MeshView::Together> MeshView::together(const std::vector<std::string> &names) const {
+  Together all;
+  all.closed_form = true;
   for (const std::string &name : names) {
     if (!has_axis(name))
-      return false;
+      return std::nullopt;
     const ShardAxis &one = axis(name);
-    if (__builtin_mul_overflow(product, one.size, &product))
-      return false;
-    if (!one.block.closed_form())
-      return product == world && names.size() == 1;
-    digits.insert(digits.end(), one.block.digits.begin(), one.block.digits.end());
+    if (__builtin_mul_overflow(all.blocks, one.size, &all.blocks))
+      return std::nullopt;
+    all.axes.push_back(&one);
+    all.closed_form = all.closed_form && one.block.closed_form();
+    all.digits.insert(all.digits.end(), one.block.digits.begin(), one.block.digits.end());
   }
-  if (product != world)
+  std::sort(all.digits.begin(), all.digits.end(),
+            [](const Digit &a, const Digit &b) { return a.div < b.div; });
+  return all;
+}
+
+bool MeshView::covers_world(const std::vector<std::string> &names) const {
+  std::optional<Together> all = together(names);
+  if (!all || all->blocks != world)
     return false;
+  if (!all->closed_form)
+    return static_cast<int64_t>(combinations(all->axes, world).size()) == world;
   // Together the digits must take the rank apart without overlap: [div, div·mod) one after the other.
-  std::sort(digits.begin(), digits.end(), [](const Digit &a, const Digit &b) { return a.div < b.div; });
   int64_t next = 1;
-  for (const Digit &digit : digits) {
+  for (const Digit &digit : all->digits) {
     if (digit.div != next)
       return false;
     next = digit.div * digit.mod;
@@ -63,18 +85,18 @@ bool MeshView::covers_world(const std::vector<std::string> &names) const {
 }
 
 bool MeshView::independent(const std::vector<std::string> &names) const {
-  std::vector<Digit> digits;
-  for (const std::string &name : names) {
-    if (!has_axis(name))
-      return false;
-    const ShardAxis &one = axis(name);
-    if (!one.block.closed_form())
-      return names.size() == 1;
-    digits.insert(digits.end(), one.block.digits.begin(), one.block.digits.end());
+  std::optional<Together> all = together(names);
+  if (!all || all->blocks > world)
+    return false;
+  if (!all->closed_form) { // every combination there, and as often as any other
+    auto counts = combinations(all->axes, world);
+    return static_cast<int64_t>(counts.size()) == all->blocks &&
+           std::all_of(counts.begin(), counts.end(),
+                       [&](const auto &entry) { return entry.second == world / all->blocks; });
   }
-  std::sort(digits.begin(), digits.end(), [](const Digit &a, const Digit &b) { return a.div < b.div; });
-  for (size_t i = 1; i < digits.size(); ++i)
-    if (digits[i].div < digits[i - 1].div * digits[i - 1].mod)
+  // Each digit turns over a whole number of times before the next one moves: r mod 4 and r div 6 do not.
+  for (size_t i = 1; i < all->digits.size(); ++i)
+    if (all->digits[i].div % (all->digits[i - 1].div * all->digits[i - 1].mod) != 0)
       return false;
   return true;
 }
@@ -106,9 +128,15 @@ static void report_pattern_error(topo::GroupOp group, topo::MeshOp mesh, const P
     range.column += begin;
     return topo::to_location(group.getContext(), range);
   };
-  InFlightDiagnostic reported =
-      topo::error(place(found.pattern_idx, found.begin, found.end, found.axis), found.code)
-      << "group '" << group.getSymName() << "': " << found.message;
+  Location in_pattern = place(found.pattern_idx, found.begin, found.end, found.axis), blamed = in_pattern;
+  // A used layout's pattern is not the user's: the size that does not fit it is.
+  bool size_is_to_blame = !group.getWritten() && !found.axis.empty() && found.pattern_idx >= 0;
+  if (size_is_to_blame && topo::to_range(topo::location_of(mesh, found.axis)).known())
+    blamed = topo::location_of(mesh, found.axis);
+  InFlightDiagnostic reported = topo::error(blamed, found.code)
+                                << "group '" << group.getSymName() << "': " << found.message;
+  if (blamed != in_pattern)
+    reported.attachNote(in_pattern) << "the group's pattern";
   for (const PatternNote &note : found.notes) {
     Location where = note.pattern_idx >= 0 ? place(note.pattern_idx, note.begin, note.end, note.axis)
                      : note.axis.empty()   ? group.getLoc()

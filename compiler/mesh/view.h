@@ -41,12 +41,23 @@ public:
   // prompt.
   std::vector<std::string> token_axes;
 
-  // Whether the axes number ranks apart: no two of them split the same ranks the same way.
+  // Whether the axes number ranks apart: every combination of their blocks is there, on as many ranks as any
+  // other.
   bool independent(const std::vector<std::string> &names) const;
   // Whether a tensor split over these axes has a different block on every rank of the world.
   bool covers_world(const std::vector<std::string> &names) const;
 
 private:
+  // Some axes side by side: the product of their sizes and, where all have a closed form, their digits by
+  // `div`.
+  struct Together {
+    int64_t blocks = 1;
+    bool closed_form = false;
+    std::vector<Digit> digits;
+    std::vector<const ShardAxis *> axes;
+  };
+  std::optional<Together> together(const std::vector<std::string> &names) const;
+
   std::map<std::string, std::string> outside_axis; // group → axis name, where there is more than one group
   friend mlir::FailureOr<MeshView> view_mesh(mlir::ModuleOp module);
 };

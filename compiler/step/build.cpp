@@ -86,7 +86,12 @@ class Build : public impl::StepBuildBase<Build> {
     const ModelSpec &model = step.spec.model;
     int64_t hidden = *model.hidden;
     OpBuilder &b = step.builder;
-    if (step.mesh.size_of("dp") > 1) {
+    // Engines that share no collective need not step together.
+    bool experts = *model.moe.routed > 0 && *model.moe.dense_layers < *model.layers;
+    bool coupled = step.mesh.size_of("og") > 1 ||
+                   (experts && (step.mesh.size_of("ep") > 1 || step.mesh.size_of("moe_tp") > 1)) ||
+                   (!model.engram.layers->empty() && step.mesh.size_of("enp") > 1);
+    if (coupled && step.mesh.size_of("dp") > 1) {
       step.at("liveness", step.mesh_op, "dp");
       auto vote = VoteOp::create(b, step.location(), PendingType::get(&getContext(), {}),
                                  FlatSymbolRefAttr::get(&getContext(), "dp"));

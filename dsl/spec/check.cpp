@@ -186,7 +186,7 @@ void check_attention(const ModelSpec &model, Diagnostics &diagnostics) {
   constexpr const char *code = "inconsistent-model";
   const AttentionModel &a = model.attention;
   auto needs = [&](const char *key, const Field<int64_t> &field) {
-    expect(*field >= 1, "missing-key", a.kind.where,
+    expect(*field >= 1, "missing-key", field.written ? field.where : a.kind.where,
            fmt::format("kind '{}' needs the key {} of [attention]", a.kind.value, key), diagnostics);
   };
   if (*a.kind == "mla") {

@@ -52,6 +52,9 @@ def Topo_ShardAttr : AttrDef<Topo_Dialect, "Shard",
 
 class Topo_Op<string mnemonic, list<Trait> traits = []> : Op<Topo_Dialect, mnemonic, traits>;
 
+// Names of files, machines and models are free text, and may be a group's name too: only groups are symbols, since only they are
+// referred to. The others keep theirs as a label.
+
 def StrArray : TypedArrayAttrBase<StrAttr, "array of strings">;
 
 def Topo_TopologyOp : Topo_Op<"topology"> {
@@ -73,14 +76,14 @@ def Topo_MachineOp : Topo_Op<"machine"> {
     ```
     The bracket lists the machine's levels outermost first, each over the link that joins its members.
   }];
-  let arguments = (ins SymbolNameAttr:$sym_name, DictionaryAttr:$fields, OptionalAttr<StrArray>:$written);
+  let arguments = (ins SymbolNameAttr:$label, DictionaryAttr:$fields, OptionalAttr<StrArray>:$written);
   let hasCustomAssemblyFormat = 1;
 }
 
 def Topo_ModelOp : Topo_Op<"model"> {
   let summary = "the model's shapes";
-  let arguments = (ins SymbolNameAttr:$sym_name, DictionaryAttr:$fields, OptionalAttr<StrArray>:$written);
-  let assemblyFormat = "$sym_name $fields attr-dict";
+  let arguments = (ins SymbolNameAttr:$label, DictionaryAttr:$fields, OptionalAttr<StrArray>:$written);
+  let assemblyFormat = "$label $fields attr-dict";
 }
 
 def Topo_MeshOp : Topo_Op<"mesh"> {
@@ -92,7 +95,7 @@ def Topo_MeshOp : Topo_Op<"mesh"> {
     ```
     A size is a number or a product of other axes. The world stands before `layout` once it is known.
   }];
-  let arguments = (ins SymbolNameAttr:$sym_name, OptionalAttr<I64Attr>:$world, StrAttr:$layout,
+  let arguments = (ins SymbolNameAttr:$label, OptionalAttr<I64Attr>:$world, StrAttr:$layout,
                        StrArray:$axis_names, ArrayAttr:$axis_sizes, OptionalAttr<ArrayAttr>:$world_max_of,
                        OptionalAttr<DenseI64ArrayAttr>:$rank_map, OptionalAttr<I64Attr>:$rank_offset,
                        OptionalAttr<StrArray>:$written);

@@ -42,7 +42,7 @@ ParseResult MachineOp::parse(OpAsmParser &parser, OperationState &result) {
   StringAttr name;
   NamedAttrList fields, links;
   Builder &builder = parser.getBuilder();
-  if (parser.parseSymbolName(name, "sym_name", result.attributes))
+  if (parser.parseSymbolName(name, "label", result.attributes))
     return failure();
   auto level = [&]() -> ParseResult {
     SMLoc where = parser.getCurrentLocation();
@@ -80,7 +80,7 @@ ParseResult MachineOp::parse(OpAsmParser &parser, OperationState &result) {
 
 void MachineOp::print(OpAsmPrinter &printer) {
   printer << ' ';
-  printer.printSymbolName(getSymName());
+  printer.printSymbolName(getLabel());
   printer << " [";
   NamedAttrList rest(getFields());
   bool first = true;
@@ -101,7 +101,7 @@ void MachineOp::print(OpAsmPrinter &printer) {
       rest.set(level.link_key, speed.getDictionary(getContext()));
   }
   printer << "] " << rest.getDictionary(getContext());
-  printer.printOptionalAttrDict((*this)->getAttrs(), {"sym_name", "fields"});
+  printer.printOptionalAttrDict((*this)->getAttrs(), {"label", "fields"});
 }
 
 //===--- mesh ----------------------------------------------------------------------------------------===//
@@ -110,7 +110,7 @@ void MachineOp::print(OpAsmPrinter &printer) {
 ParseResult MeshOp::parse(OpAsmParser &parser, OperationState &result) {
   StringAttr name, layout;
   Builder &builder = parser.getBuilder();
-  if (parser.parseSymbolName(name, "sym_name", result.attributes))
+  if (parser.parseSymbolName(name, "label", result.attributes))
     return failure();
   int64_t world = 0;
   OptionalParseResult given = parser.parseOptionalInteger(world);
@@ -151,7 +151,7 @@ ParseResult MeshOp::parse(OpAsmParser &parser, OperationState &result) {
 
 void MeshOp::print(OpAsmPrinter &printer) {
   printer << ' ';
-  printer.printSymbolName(getSymName());
+  printer.printSymbolName(getLabel());
   if (auto world = getWorld())
     printer << ' ' << *world;
   printer << " layout " << getLayoutAttr() << " [";
@@ -165,7 +165,7 @@ void MeshOp::print(OpAsmPrinter &printer) {
   });
   printer << "]";
   printer.printOptionalAttrDict((*this)->getAttrs(),
-                                {"sym_name", "world", "layout", "axis_names", "axis_sizes"});
+                                {"label", "world", "layout", "axis_names", "axis_sizes"});
 }
 
 LogicalResult MeshOp::verify() {

@@ -25,8 +25,10 @@ What a run of the plan beside this file was given and computed. Tensors are safe
 else is said; linear weights are [out, in]. Tokens and sequences are numbered over all engines in order; S counts
 steps and L layers, from 0.
 
+topology.toml         what was compiled, whole (where the run was of a topology and not of a plan)
 plan.json             the plan; its "model" and "workload" are all that the mathematics needs
-weights.safetensors   every weight of the model, whole, by name
+weights/weights.safetensors   every weight of the model, whole, by name: [model] weights = "safetensors:…/weights" runs
+                      on them
 inputs.safetensors
   sequence            [tokens] i32           the sequence of each token
   last_token          [sequences] i64        the token whose logits count
@@ -271,7 +273,9 @@ void Dump::write_weights(const WorldState &state) const {
                       state.program.store.fill(weight.name, init_named(weight.init, weight.fan_in), first,
                                                count, static_cast<float *>(dst));
                     }});
-  write_safetensors(directory + "/weights.safetensors", std::move(list));
+  std::filesystem::create_directories(directory + "/weights",
+                                      failed); // a file that cannot be written says so
+  write_safetensors(directory + "/weights/weights.safetensors", std::move(list));
 }
 
 void Dump::write_results(const WorldState &state, int64_t num_steps) const {

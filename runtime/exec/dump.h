@@ -5,7 +5,7 @@
 // the order of the batch's tokens (runtime/plan/batch.h), whatever rank computed them.
 //
 //     rank 0  layers.7.moe hc_post ─ rows of tokens 0 1 2 ┐
-//     rank 1  layers.7.moe hc_post ─ rows of tokens 3 4   ┴─▶ layers.safetensors  steps.0.layers.7 [tokens,
+//     rank 1  layers.7.moe hc_post ─ rows of tokens 3 4   ┴─▶ layers.safetensors: steps.0.layers.7 [tokens,
 //     n·H]
 //
 // The residual after layer l is what the last `hc_post` or `add` named layers.l.… writes: there is nothing

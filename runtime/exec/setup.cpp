@@ -403,7 +403,7 @@ void check_memory(const plan::Plan &plan, const RunOptions &options, const std::
     throw RuntimeError(fmt::format(
         "got weights {:.3f} GB, arenas {:.3f} GB, caches {:.3f} GB and Engram scales {:.3f} GB on {} "
         "ranks, expected at most the {:.3f} GB of memory here (fewer steps, tokens or context, or a "
-        "smaller model, would fit)",
+        "smaller model, would fit; `paratope run --tiny` shrinks it)",
         weights / 1e9, arenas / 1e9, caches / 1e9, scales / 1e9, plan.world, available / 1e9));
 }
 

@@ -7,16 +7,12 @@ module {
   topo.sizes world 8 engines 8 replicas 1 tokens 2 experts 0 + 0 = 0, 0 a rank engine "" slots []
   topo.group @dp of @ranks by "ranks -> 1 ranks"
   step.program @p paths ["real"] {
-    %vote = step.vote over @dp : () -> !step.pending<>
-    step.await %vote : !step.pending<>
     // expected-error @+1 {{the batch has 8 rows, expected 16: the engines times the tokens of one}}
     %ids, %pos = step.batch : () -> (tensor<8xi32, #topo.shard<[{"dp"}]>>, tensor<8xi32, #topo.shard<[{"dp"}]>>)
     step.result %ids : tensor<8xi32, #topo.shard<[{"dp"}]>>
   }
   // expected-error @+1 {{a module has one step.program, and it ends in step.result}}
   step.program @q paths ["real"] {
-    %vote = step.vote over @dp : () -> !step.pending<>
-    step.await %vote : !step.pending<>
     %ids, %pos = step.batch : () -> (tensor<16xi32, #topo.shard<[{"dp"}]>>, tensor<16xi32, #topo.shard<[{"dp"}]>>)
     step.result %ids : tensor<16xi32, #topo.shard<[{"dp"}]>>
   }

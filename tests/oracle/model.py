@@ -95,8 +95,9 @@ class Model:
     def __init__(self, directory):
         with open(os.path.join(directory, "plan.json"), encoding="utf-8") as file:
             self.plan = json.load(file)
-        load = lambda name: Tensors(os.path.join(directory, name + ".safetensors"))
-        self.weights, self.inputs, self.layers, self.result = map(load, ["weights", "inputs", "layers", "result"])
+        load = lambda *name: Tensors(os.path.join(directory, *name) + ".safetensors")
+        self.weights, self.inputs = load("weights", "weights"), load("inputs")
+        self.layers, self.result = load("layers"), load("result")
         self.m = m = self.plan["model"]
         self.get = lambda key, otherwise=0: m.get(key, otherwise)
         self.eps = self.get("rms_eps")

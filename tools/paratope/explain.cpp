@@ -35,12 +35,16 @@ std::string mesh_text(Loaded &loaded) {
   }
   std::string text = fmt::format("mesh: {} ranks, layout {}\n", loaded.mesh.world, *loaded.spec.layout_name);
   text += table.text();
-  text += fmt::format(
-      "  {} engines of {} rank{}, each with its own batch of at most {} tokens; {} replica{}\n",
-      static_cast<int64_t>(sizes.getEngines()), loaded.mesh.world / static_cast<int64_t>(sizes.getEngines()),
-      loaded.mesh.world == static_cast<int64_t>(sizes.getEngines()) ? "" : "s",
-      static_cast<int64_t>(sizes.getTokens()), static_cast<int64_t>(sizes.getReplicas()),
-      sizes.getReplicas() == 1 ? "" : "s");
+  int64_t ranks = loaded.mesh.world / static_cast<int64_t>(sizes.getEngines()); // of an engine
+  int64_t serving = sizes.getServing() ? static_cast<int64_t>(*sizes.getServing()) : loaded.mesh.world;
+  if (serving < loaded.mesh.world)
+    text += fmt::format("  ranks {} to {} hold Engram rows only, and answer fetches\n", serving,
+                        loaded.mesh.world - 1);
+  text +=
+      fmt::format("  {} engine{} of {} rank{}, each with its own batch of at most {} tokens; {} replica{}\n",
+                  serving / ranks, serving == ranks ? "" : "s", ranks, ranks == 1 ? "" : "s",
+                  static_cast<int64_t>(sizes.getTokens()), static_cast<int64_t>(sizes.getReplicas()),
+                  sizes.getReplicas() == 1 ? "" : "s");
   return text;
 }
 
@@ -95,7 +99,7 @@ int explain(const SourceOptions &options) {
   }
   StepWork work = work_of(loaded->module(), loaded->spec, loaded->mesh);
   std::string text =
-      fmt::format("{}{}\nmodel {}, {} step\n\n", *loaded->spec.name,
+      fmt::format("{}{}\nmodel {}, {} step\n\n", loaded->title,
                   loaded->spec.summary->empty() ? "" : ": " + *loaded->spec.summary,
                   loaded->spec.model.name->empty() ? *loaded->spec.model.use : *loaded->spec.model.name,
                   *loaded->spec.workload.phase);

@@ -82,7 +82,7 @@ struct Arguments {
 
 std::string side_by_side(const Loaded &left, const Ledger &a, const StepWork &work_a, const Loaded &right,
                          const Ledger &b, const StepWork &work_b) {
-  Table table({"<one step", *left.spec.name, *right.spec.name});
+  Table table({"<one step", left.title, right.title});
   auto row = [&](const char *what, int64_t x, int64_t y) {
     table.row({what, fmt::format("{}", x), fmt::format("{}", y)});
   };
@@ -116,7 +116,7 @@ std::string headline(const Loaded &loaded) {
   for (const auto &[name, group] : loaded.mesh.groups)
     if (group.size > 1 && name != "world" && name.rfind("cpu_", 0) != 0 && name != "ep_in_dp")
       sizes += fmt::format(" {} {}", name, group.size);
-  return fmt::format("{}: one {} step of {} layers on {} ranks ({}){}\n", *loaded.spec.name,
+  return fmt::format("{}: one {} step of {} layers on {} ranks ({}){}\n", loaded.title,
                      *loaded.spec.workload.phase, *loaded.spec.model.layers, loaded.mesh.world,
                      *loaded.spec.layout_name, sizes.empty() ? "" : ":" + sizes) +
          dispatches(loaded);

@@ -34,7 +34,7 @@ std::string to_text(const MemoryBill &bill) {
   text += fmt::format(
       "  {} of {}: {:.0f} % used\n", bill.fits ? "fits" : "does not fit: one GPU", bytes_text(bill.capacity),
       bill.capacity > 0 ? 100.0 * static_cast<double>(bill.total) / static_cast<double>(bill.capacity) : 0);
-  if (bill.largest_tokens_per_rank > 0)
+  if (bill.largest_tokens_per_rank > 0 && !bill.prefill)
     text += fmt::format("  the largest that fits, one at a time: tokens_per_rank {}, context {}\n",
                         bill.largest_tokens_per_rank, bill.largest_context);
   for (const std::string &note : bill.notes)

@@ -8,12 +8,15 @@
 #include <cerrno>
 #include <cstring>
 #include <filesystem>
+#include <fstream>
 
 #include "fmt/format.h"
 
 #include "compiler/plan/emit.h"
 #include "dsl/diagnostic/render.h"
+#include "dsl/toml/write.h"
 #include "dsl/topo/bridge.h"
+#include "dsl/topo/convert.h"
 #include "runtime/plan/plan_json.h"
 #include "tools/paratope/session.h"
 
@@ -41,6 +44,28 @@ bool put_on_stdin(const std::string &text) {
     done += written > 0 ? static_cast<size_t>(written) : 0;
   }
   return lseek(file, 0, SEEK_SET) == 0 && dup2(file, STDIN_FILENO) == STDIN_FILENO;
+}
+
+// The topology beside what a run of it gives, whole: every value that is not the language's default. Answers
+// why it cannot be written, or an empty text.
+std::string write_beside(const std::string &directory, const Arguments &arguments) {
+  CompileOptions options;
+  options.settings = arguments.source.settings;
+  options.search = search_path();
+  options.until = "read";
+  Diagnostics found;
+  Compilation read = compile(arguments.source.file, options, found);
+  auto spec = read.ok ? topo::to_spec(*read.module, found) : std::nullopt;
+  if (!spec)
+    return "it does not read back";
+  const std::string path = directory + "/topology.toml";
+  std::error_code failed;
+  std::filesystem::create_directories(directory, failed);
+  if (failed)
+    return fmt::format("{}: {}", directory, failed.message());
+  std::ofstream file(path);
+  file << write_full(*spec) << std::flush;
+  return file ? "" : fmt::format("{}: {}", path, std::strerror(errno));
 }
 
 int become_exec(const Arguments &arguments, const std::string &plan) {
@@ -94,6 +119,11 @@ int run(Arguments &arguments) {
       print(nlohmann::ordered_json{{"ok", false}, {"diagnostics", to_json(found)}});
     return exit_wrong_input;
   }
+  if (!arguments.dump.empty())
+    if (std::string why = write_beside(arguments.dump, arguments); !why.empty()) {
+      fmt::print(stderr, "error: cannot write the topology into the dump: {}\n", why);
+      return exit_failed;
+    }
   if (!put_on_stdin(text)) {
     fmt::print(stderr, "error: cannot hand over the plan: {}\n", std::strerror(errno));
     return exit_failed;

@@ -86,6 +86,9 @@ std::unique_ptr<Loaded> load(const SourceOptions &options, const std::string &un
     topo::DiagnosticBridge bridge(loaded->compilation.context.get(), loaded->diagnostics);
     if (auto spec = topo::to_spec(loaded->module(), loaded->diagnostics))
       loaded->spec = std::move(*spec);
+    loaded->title = *loaded->spec.name;
+    if (size_t variants = options.file.find('#'); variants != std::string::npos)
+      loaded->title += options.file.substr(variants);
     if (until != "read") {
       auto mesh = view_mesh(loaded->module());
       if (mlir::succeeded(mesh))

@@ -45,6 +45,7 @@ struct Loaded {
   Diagnostics diagnostics;
   TopologySpec spec;
   MeshView mesh;
+  std::string title; // the topology's name, with the variants that were selected: "decode#tp8"
   mlir::ModuleOp module() { return *compilation.module; }
 };
 
