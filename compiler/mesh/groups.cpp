@@ -109,12 +109,13 @@ class BuildGroups : public impl::TopoBuildGroupsBase<BuildGroups> {
     };
     if (dp.size > max_table_ranks || ep.size > max_table_ranks)
       return;
+    int64_t first = dp.rank_offset; // of this mesh's ranks
     for (topo::GroupOp group : module.getOps<topo::GroupOp>())
       if (group.getSymName() == "ep")
         topo::remark(group.getLoc(), "crossing-groups")
-            << "dp and ep group the " << view.world << " ranks differently: rank 0 votes with "
-            << listed(members(dp, color_of(dp, 0))) << " and exchanges with "
-            << listed(members(ep, color_of(ep, 0)));
+            << "dp and ep group the " << view.world << " ranks differently: rank " << first << " votes with "
+            << listed(members(dp, color_of(dp, first))) << " and exchanges with "
+            << listed(members(ep, color_of(ep, first)));
   }
 };
 

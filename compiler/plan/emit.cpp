@@ -370,9 +370,10 @@ private:
       scales.numbers["rows_per_part"] = fetch.numbers.at("rows_per_part");
       scales.where = fetch.where;
     }
-    if (auto world = comm_of.find("world"); world != comm_of.end())
-      issue("kv_blocks", "world", world->second).where =
-          plan->load[static_cast<size_t>(world->second)].where; // that of its communicator's warm-up
+    if (auto world = comm_of.find("world"); world != comm_of.end()) {
+      const std::string where = plan->load[static_cast<size_t>(world->second)].where; // its communicator's
+      issue("kv_blocks", "world", world->second).where = where;
+    }
   }
 
   void ledger() {
