@@ -4,20 +4,12 @@
 //
 //     ids ─ hash ─ gather (becomes a fetch over enp) ─────────────────▶ gate ─▶ residual
 //            before layer 0                                  at layers 1 and 14
-#include <numeric>
-
 #include "compiler/step/builder.h"
 #include "kernels/engram/op.h"
 
 using namespace mlir;
 
 namespace paratope::step {
-
-// padded_rows = rows rounded up to lcm(256, enp), so that every part has as many.
-static int64_t padded_rows(int64_t rows, int64_t enp) {
-  int64_t unit = std::lcm<int64_t>(256, enp);
-  return (rows + unit - 1) / unit * unit;
-}
 
 static std::vector<EngramHash> hashes_of(const EngramModel &engram) {
   if (engram.layers->empty())
@@ -48,7 +40,7 @@ std::map<int64_t, Value> build_engram_features(StepBuilder &step, const std::map
     step.at(fmt::format("layers.{}.engram", hash.layer), step.mesh_op, "enp");
     int64_t per_token = (*engram.ngram - 1) * *engram.heads;
     Value table = step.weight(fmt::format("layers.{}.engram.table", hash.layer),
-                              {padded_rows(hash.rows, step.mesh.size_of("enp")), *engram.dim}, "fp8",
+                              {engram_padded_rows(hash.rows, step.mesh.size_of("enp")), *engram.dim}, "fp8",
                               "normal", 1, "engram", step.split("enp", 0));
     features[hash.layer] =
         step.make<EngramGatherOp>({step.rows(per_token * *engram.dim)}, rows.at(hash.layer), table,

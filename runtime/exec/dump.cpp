@@ -75,21 +75,13 @@ public:
 
 int64_t size_of(const auto &list) { return static_cast<int64_t>(list.size()); }
 
-int64_t entry_size(const plan::Model &model) {
-  if (model.attention == "latent")
-    return model.head_dim;
-  if (model.attention == "mla")
-    return model.kv_lora + model.rope_dim;
-  return 2 * model.kv_heads * model.head_dim;
-}
-
 // Rows of a state tensor, with the sequence and place of each.
 struct StateRows {
   StateTensor tensor;
   std::vector<int64_t> sequences = {}, places = {};
 
   void add_to(Tensors &tensors, const plan::Model &model, int64_t layer, const char *name) const {
-    const int64_t dims = entry_size(model);
+    const int64_t dims = whole_entry(model);
     const PhiloxKey key = state_key(model.seed, tensor, layer);
     std::vector<float> rows(static_cast<size_t>(size_of(places) * dims));
     for (size_t i = 0; i < places.size(); ++i)

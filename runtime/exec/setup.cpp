@@ -231,15 +231,6 @@ void make_weights(const plan::Plan &plan, const std::vector<ShardTask> &tasks, i
   }
 }
 
-// Floats a token has in the cache of a whole model, before any cut by heads.
-int64_t whole_entry(const plan::Model &model) {
-  if (model.attention == "latent")
-    return model.head_dim;
-  if (model.attention == "mla")
-    return model.kv_lora + model.rope_dim;
-  return 2 * model.kv_heads * model.head_dim;
-}
-
 // The first dim of the whole entry that a rank holds `local` dims of: 0, or where its kv heads start when
 // they are cut (an entry is [key, value] of head 0, then of head 1, …).
 int64_t first_dim(const plan::Plan &plan, const Rank &rank, int64_t layer, int64_t local) {
@@ -408,6 +399,14 @@ void check_memory(const plan::Plan &plan, const RunOptions &options, const std::
 }
 
 } // namespace
+
+int64_t whole_entry(const plan::Model &model) {
+  if (model.attention == "latent")
+    return model.head_dim;
+  if (model.attention == "mla")
+    return model.kv_lora + model.rope_dim;
+  return 2 * model.kv_heads * model.head_dim;
+}
 
 void set_up(const plan::Plan &plan, const RunOptions &options, int64_t threads, WorldState &state) {
   check_runnable(plan);

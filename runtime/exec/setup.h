@@ -24,6 +24,9 @@ struct WorldState {
   int64_t weight_bytes = 0, arena_bytes = 0, kv_bytes = 0;
 };
 
+// Floats a token has in the cache of a whole model, before any cut by heads.
+int64_t whole_entry(const plan::Model &model);
+
 // Throws RuntimeError (or a kernel's or weight's error) on what cannot be run.
 void set_up(const plan::Plan &plan, const RunOptions &options, int64_t threads, WorldState &state);
 
